@@ -1,0 +1,31 @@
+"""The values are frozen and the error tree carries the exit codes of contracts.md."""
+
+import dataclasses
+
+import pytest
+
+from triage import model
+
+
+def test_values_cannot_be_changed_after_they_were_made() -> None:
+    line = model.Line("text", n=3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        line.text = "other"  # type: ignore[misc]
+
+
+def test_a_file_line_and_a_journal_line_have_stable_positions() -> None:
+    assert model.Line("x", n=3, time=5).position == "n3"
+    assert model.Line("x", time=5).position == "t5"
+
+
+def test_exit_codes_are_those_of_the_contract() -> None:
+    codes = {e.__name__: e.exit_code for e in model.TriageError.__subclasses__()}
+    assert codes == {
+        "InputError": 2,
+        "Refused": 3,
+        "VerificationFailed": 4,
+        "RollbackFailed": 5,
+        "Unreachable": 6,
+        "NotPermitted": 7,
+    }
+    assert model.TriageError.exit_code == 70

@@ -1,0 +1,466 @@
+"""The values that flow through triage, the two seams, and the error tree.
+
+Everything here is frozen and made of the standard library only (root's one-shot imports it). Times are integer
+microseconds UTC, as journald gives them. Every other room imports this one; this one imports none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+# ---------------------------------------------------------------- errors
+
+
+class TriageError(Exception):
+    """Root of the tree. The message is one sentence for the operator: what is wrong and how to mend it."""
+
+    exit_code = 70
+
+
+class InputError(TriageError):
+    """Usage, or input that cannot be read."""
+
+    exit_code = 2
+
+
+class Refused(TriageError):
+    """Refused or declined; nothing was changed."""
+
+    exit_code = 3
+
+
+class VerificationFailed(TriageError):
+    """The change did not prove itself and was rolled back."""
+
+    exit_code = 4
+
+
+class RollbackFailed(TriageError):
+    """The change did not prove itself and taking it back failed too."""
+
+    exit_code = 5
+
+
+class Unreachable(TriageError):
+    """A service, the manager or the database cannot be reached."""
+
+    exit_code = 6
+
+
+class NotPermitted(TriageError):
+    """Needs other rights; the message carries the command that would have them."""
+
+    exit_code = 7
+
+
+# ---------------------------------------------------------------- lines
+
+
+class Origin(StrEnum):
+    PROCESS = "process"  # written by the unit's own processes
+    MANAGER = "manager"  # PID 1 (or a user manager) about the unit
+    KERNEL = "kernel"
+    JOURNALD = "journald"  # journald's own notices (suppressed, rotated ...)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One journal entry, or one line of a file, without its line end.
+
+    `text` is as the source gave it; taking rank tags and supervisors' prefixes off is the work of `triage.lines`.
+    `fields` is filled only for entries of the manager, the kernel and journald (MESSAGE_ID, EXIT_CODE, EXIT_STATUS,
+    UNIT_RESULT, JOB_TYPE, JOB_RESULT, N_RESTARTS, N_DROPPED ...).
+    """
+
+    text: str
+    n: int | None = None  # 1-based line number of a file; None in a journal
+    time: int | None = None  # microseconds UTC
+    host: str | None = None
+    unit: str | None = None
+    invocation: str | None = None
+    pid: int | None = None
+    stream: str | None = None  # _STREAM_ID: one stdout, shared by all ranks
+    origin: Origin = Origin.PROCESS
+    cut: bool = False  # journald or an exporter lost part of it
+    fields: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+
+    @property
+    def position(self) -> str:
+        """Where it stands in its source, the same on every reading."""
+        return f"n{self.n}" if self.n is not None else f"t{self.time}"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some lines in reading order. `cursor` resumes *after* the last of them; `time` is the source's present."""
+
+    lines: tuple[Line, ...]
+    cursor: str | None = None
+    time: int | None = None
+    notices: tuple[str, ...] = ()  # what the source has to tell the operator: lost entries, cut fields, bad bytes
+
+
+class Source(Protocol):
+    """A way in: the journal, journal files, text files, stdin."""
+
+    name: str
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches until the end; a live source never ends and gives empty ones (time moves on) in quiet."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- crashes
+
+
+class Phase(StrEnum):
+    ARGUMENTS = "arguments"
+    LOAD = "load"
+    MEMORY = "memory"
+    CAPTURE = "capture"
+    WARMUP = "warmup"
+    SERVING = "serving"
+    SHUTDOWN = "shutdown"
+    UNKNOWN = "unknown"
+
+
+class Outcome(StrEnum):
+    FATAL = "fatal"
+    DEGRADED = "degraded"
+    REQUEST_ERROR = "request-error"
+    RECOVERED = "recovered"
+    UNKNOWN = "unknown"
+
+    @property
+    def actionable(self) -> bool:
+        """Only such a crash may lead to an action."""
+        return self in (Outcome.FATAL, Outcome.DEGRADED)
+
+
+class Severity(StrEnum):
+    CRITICAL = "critical"
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Role(StrEnum):
+    ROOT = "root"
+    CASCADE = "cascade"
+    CONFIRMATION = "confirmation"
+    ADVICE = "advice"
+    NOISE = "noise"
+
+
+class Grade(StrEnum):
+    COMPLETE = "complete"
+    CUT = "cut"
+    SUPPRESSED = "suppressed"
+    ROTATED = "rotated"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    path: str  # as printed
+    function: str
+    line: int | None
+
+    @property
+    def file(self) -> str:
+        return self.path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One exception of a chain. `frames` outermost first; `frame` is the one that names the place (contracts.md)."""
+
+    exception: str  # class name as printed, or triage's own word (SIGKILL, Xid 79, UsageError ...)
+    message: str
+    frame: Frame | None = None
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What one process (or the kernel, or the manager) reported: a traceback, a fatal line, a kernel line."""
+
+    role: Role
+    chain: tuple[Link, ...]  # deepest cause first, what wraps it after it; never empty
+    lines: tuple[Line, ...]
+    rank: str | None = None
+    pid: int | None = None
+    time: int | None = None
+    why: str = ""  # why it has this role, in words
+
+    @property
+    def cause(self) -> Link:
+        return self.chain[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the log of this invocation said before: kept per running invocation, saved with the cursor."""
+
+    phase: Phase = Phase.UNKNOWN
+    sglang_version: str | None = None
+    flags: Mapping[str, str] = field(
+        default_factory=lambda: EMPTY
+    )  # from server_args=: 'speculative_num_draft_tokens' -> '16'; secrets left out
+    milestones: tuple[tuple[str, int | None], ...] = ()  # (name, time)
+    warnings: tuple[Line, ...] = ()  # lines that may turn out to be causes
+    stopping: int | None = None  # time of the manager's 'Stopping' entry: a requested stop
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEnd:
+    """How the manager says the invocation ended."""
+
+    result: str  # systemd's result: success, exit-code, signal, core-dump, timeout, oom-kill, start-limit-hit ...
+    code: str | None = None  # exited, killed, dumped
+    status: str | None = None  # number or signal name
+    time: int | None = None
+    requested: bool = False  # a stop job came first
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """One invocation's crash, all ranks together. `id` and `position` are fixed when it opens; the rest is amended."""
+
+    id: str
+    position: str
+    phase: Phase
+    outcome: Outcome
+    root: Failure
+    failures: tuple[Failure, ...]  # root first, then in the order seen
+    ranks: tuple[str, ...]  # root first
+    evidence: tuple[Line, ...]
+    grade: Grade = Grade.COMPLETE
+    host: str | None = None
+    unit: str | None = None
+    invocation: str | None = None
+    started: int | None = None
+    ended: int | None = None
+    context: Context = Context()
+    end: UnitEnd | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """The store's key: the same crash read again has the same; the next of a restart loop has another."""
+        return (self.host or "", self.unit or "", self.invocation or "", self.position, self.id)
+
+    @property
+    def cascades(self) -> int:
+        return sum(1 for f in self.failures if f.role is Role.CASCADE)
+
+
+class Change(StrEnum):
+    OPENED = "opened"
+    AMENDED = "amended"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class CrashEvent:
+    """What the assembler says: the crash as it is known now, and whether it is new, grown or finished."""
+
+    change: Change
+    crash: Crash
+
+
+# ---------------------------------------------------------------- diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    version: int
+    key: str  # short hex
+    title: str  # in words
+    parts: tuple[tuple[str, str], ...]  # what went into the key, explained: (name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of one thing in a unit. `value`, `floor`, `ceiling` as in contracts.md."""
+
+    op: str  # set-flag remove-flag cap-flag scale-flag step-flag set-env unset-env set-unit
+    name: str  # --mem-fraction-static, SGLANG_X, Service.LimitNOFILE
+    value: str | int | float | None = None
+    floor: float | None = None
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    id: str
+    kind: str  # flag env unit upgrade downgrade install system model hardware request advice
+    title: str
+    cost: str
+    confirmed: bool
+    edits: tuple[Edit, ...] = ()
+    versions: str | None = None
+    applicable: bool = False  # `triage apply` can carry it out
+    blocked_by: str | None = None  # why it does not fit here
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    rule: str
+    rule_digest: str
+    title: str
+    confidence: float
+    cause: str
+    severity: Severity
+    captures: Mapping[str, str]
+    references: tuple[str, ...]
+    remedies: tuple[Remedy, ...]  # cheapest that fits first
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A crash with its name: what `record` stores and every page shows."""
+
+    crash: Crash
+    signature: Signature
+    severity: Severity
+    matches: tuple[Match, ...] = ()  # best first; empty = undiagnosed
+
+    @property
+    def title(self) -> str:
+        return self.matches[0].title if self.matches else self.signature.title
+
+
+@dataclass(frozen=True, slots=True)
+class FindingEvent:
+    change: Change
+    finding: Finding
+
+
+class Recorder(Protocol):
+    """The way out of the pipeline: one transaction for everything read so far."""
+
+    def record(
+        self,
+        source: str,
+        events: tuple[FindingEvent, ...],
+        *,
+        cursor: str | None,
+        contexts: Mapping[str, Context] | None,
+        now: int,
+    ) -> None:
+        """Store events, and (where not None) the cursor and the contexts that belong to it, all or nothing."""
+        ...
+
+
+# ---------------------------------------------------------------- units and actions
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFile:
+    """One file of a unit as it lies on disk."""
+
+    path: str
+    text: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit as it is: its fragment, then its drop-ins in the order systemd applies them."""
+
+    name: str
+    files: tuple[UnitFile, ...]
+    need_daemon_reload: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A remedy worked out for one unit as it is now. Pure data: nothing is changed by having one."""
+
+    unit: str
+    incident: int
+    rule: str
+    remedy: str
+    title: str
+    cost: str
+    edits: tuple[Edit, ...]
+    drop_in_path: str
+    drop_in_text: str
+    diff: str  # unified, of the drop-in file, then a comment with the effective command before and after
+    seen_digest: str  # sha256 of the unit's files that were read
+    result_digest: str  # sha256 of drop_in_text
+    argv_before: tuple[str, ...]
+    argv_after: tuple[str, ...]
+    env_changes: tuple[tuple[str, str | None, str | None], ...] = ()  # name, before, after
+    notes: tuple[str, ...] = ()  # what the operator should know: loaded unit differs from disk, ...
+
+
+class StepState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an action: what, when, with what result."""
+
+    name: str  # claim policy read render stage verify write reload compare restart ready probe restore ...
+    state: StepState
+    time: int
+    text: str = ""
+
+
+class ActionState(StrEnum):
+    REQUESTED = "requested"
+    RUNNING = "running"
+    VERIFIED = "verified"  # in force
+    REFUSED = "refused"  # nothing was changed
+    ROLLED_BACK = "rolled-back"  # did not prove itself; the old bytes are back and the unit runs on them
+    ROLLBACK_FAILED = "rollback-failed"
+    UNDONE = "undone"  # taken back on request
+    UNVERIFIED = "unverified"  # in force, applied with --no-verify or --root
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the unprivileged side asks of root. Root believes nothing in it but what it can check itself."""
+
+    action: str  # the action's name, [a-z0-9._-]{1,64}; also the request's file name
+    kind: str  # apply | rollback
+    unit: str
+    incident: int
+    rule: str
+    remedy: str
+    edits: tuple[Edit, ...]
+    seen_digest: str
+    result_digest: str
+    uid: int
+    sudo_uid: int | None
+    time: int
+    target: str | None = None  # rollback: the action to undo
+    verify: bool = True
+    reason: str = ""  # who or what asked: operator, window ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """Root's account of one action, rewritten after every step; imported by the unprivileged side."""
+
+    request: Request
+    state: ActionState
+    steps: tuple[Step, ...]
+    started: int
+    ended: int | None = None
+    text: str = ""  # one sentence for the operator
+    measured: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # ready_seconds, probe_seconds, ...

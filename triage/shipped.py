@@ -1,0 +1,23 @@
+"""Where the files that travel beside the code are: rules, migrations, web, packaging.
+
+In a checkout they lie at the top level; in an installed wheel below `triage/_shipped`. Nothing else may guess.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(what: Literal["rules", "migrations", "web", "packaging"]) -> Path:
+    """The folder of that name, in either layout. Raises FileNotFoundError on a broken installation."""
+    for base in (_PACKAGE / "_shipped", _PACKAGE.parent):
+        folder = base / what
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f"triage's own {what}/ folder is missing beside {_PACKAGE}: reinstall triage")
+
+
+def is_checkout() -> bool:
+    """True when this code runs out of a source tree rather than an installed wheel."""
+    return not (_PACKAGE / "_shipped").is_dir()
