@@ -1,0 +1,150 @@
+"""One journal entry's fields -> a `Line`: the one place that knows which field means what.
+
+In come the fields of an entry as text (whoever read them: libsystemd, `journalctl -o json`, `-o export`), out goes a
+`Line`. Called by `sources.journal` and `sources.stream`, so that the same crash is the same by every road. It must not do
+I/O and must not read a clock.
+
+Only trusted fields (those that journald adds, with a leading underscore) decide where a line comes from: a server that
+logs a field `UNIT=` of its own is still a process, not the manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from triage.model import EMPTY, Line, Origin
+
+# What a reader has to fetch; nothing else is looked at. The first ones are enough for a process's line.
+PROCESS_FIELDS = (
+    "MESSAGE",
+    "_PID",
+    "_HOSTNAME",
+    "_SYSTEMD_UNIT",
+    "_SYSTEMD_USER_UNIT",
+    "_SYSTEMD_INVOCATION_ID",
+    "_STREAM_ID",
+    "_TRANSPORT",
+    "_LINE_BREAK",
+)
+NOTICE_FIELDS = (
+    "_COMM",
+    "UNIT",
+    "USER_UNIT",
+    "INVOCATION_ID",
+    "USER_INVOCATION_ID",
+    "MESSAGE_ID",
+    "EXIT_CODE",
+    "EXIT_STATUS",
+    "UNIT_RESULT",
+    "JOB_TYPE",
+    "JOB_RESULT",
+    "N_RESTARTS",
+    "N_DROPPED",
+    "COMMAND",
+    "OBJECT_SYSTEMD_UNIT",
+    "OBJECT_SYSTEMD_INVOCATION_ID",
+    "COREDUMP_UNIT",
+    "COREDUMP_USER_UNIT",
+    "COREDUMP_PID",
+    "COREDUMP_SIGNAL",
+)
+FIELDS = PROCESS_FIELDS + NOTICE_FIELDS
+
+COREDUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
+# A piece that journald broke off: over 48K, or another process wrote in the middle of the line.
+BROKEN = frozenset({"line-max", "pid-change"})
+
+
+def entry_line(fields: Mapping[str, str], time: int | None, *, cut: bool = False) -> Line:
+    """The entry as a `Line`; `time` is its realtime stamp (microseconds UTC), `cut` says that a field came without value."""
+    get = fields.get
+    text = clean(get("MESSAGE", ""))
+    host = get("_HOSTNAME")
+    pid = _number(get("_PID"))
+    if get("_TRANSPORT") == "kernel":
+        return Line(text, time=time, host=host, origin=Origin.KERNEL, cut=cut)
+    if pid == 1 and get("UNIT"):
+        return Line(
+            text,
+            time=time,
+            host=host,
+            unit=get("UNIT"),
+            invocation=get("INVOCATION_ID"),
+            pid=pid,
+            origin=Origin.MANAGER,
+            cut=cut,
+            fields=_kept(fields),
+        )
+    if get("USER_UNIT") and _user_manager(fields):
+        return Line(
+            text,
+            time=time,
+            host=host,
+            unit=get("USER_UNIT"),
+            invocation=get("USER_INVOCATION_ID"),
+            pid=pid,
+            origin=Origin.MANAGER,
+            cut=cut,
+            fields=_kept(fields),
+        )
+    if get("MESSAGE_ID") == COREDUMP and (get("_SYSTEMD_UNIT") or "").startswith("systemd-coredump"):
+        return Line(
+            text,
+            time=time,
+            host=host,
+            unit=get("COREDUMP_USER_UNIT") or get("COREDUMP_UNIT"),
+            invocation=get("OBJECT_SYSTEMD_INVOCATION_ID"),
+            pid=_number(get("COREDUMP_PID")),
+            origin=Origin.MANAGER,
+            cut=cut,
+            fields=_kept(fields),
+        )
+    if get("_TRANSPORT") == "driver":
+        return Line(
+            text,
+            time=time,
+            host=host,
+            unit=get("OBJECT_SYSTEMD_UNIT"),
+            invocation=get("OBJECT_SYSTEMD_INVOCATION_ID"),
+            origin=Origin.JOURNALD,
+            cut=cut,
+            fields=_kept(fields),
+        )
+    broken = get("_LINE_BREAK")
+    return Line(
+        text,
+        time=time,
+        host=host,
+        unit=get("_SYSTEMD_USER_UNIT") or get("_SYSTEMD_UNIT"),
+        invocation=get("_SYSTEMD_INVOCATION_ID"),
+        pid=pid,
+        stream=get("_STREAM_ID"),
+        cut=cut or broken == "line-max",
+        fields={"_LINE_BREAK": broken} if broken in BROKEN and broken else EMPTY,
+    )
+
+
+def clean(text: str) -> str:
+    """Text that can be stored and shown anywhere: no NUL (databases refuse it), no half surrogate."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8", "replace")
+    return text
+
+
+def _user_manager(fields: Mapping[str, str]) -> bool:
+    """Whether a user's systemd wrote it: it lives in user@UID.service itself, its units in folders below that."""
+    return (
+        fields.get("_COMM") == "systemd"
+        and (fields.get("_SYSTEMD_UNIT") or "").startswith("user@")
+        and fields.get("_SYSTEMD_USER_UNIT") in (None, "", "init.scope")
+    )
+
+
+def _kept(fields: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name in NOTICE_FIELDS if (value := fields.get(name)) is not None}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
