@@ -1,8 +1,8 @@
 """One journal entry's fields -> a `Line`: the one place that knows which field means what.
 
 In come the fields of an entry as text (whoever read them: libsystemd, `journalctl -o json`, `-o export`), out goes a
-`Line`. Called by `sources.journal` and `sources.stream`, so that the same crash is the same by every road. It must not do
-I/O and must not read a clock.
+`Line`. Called by `sources.journal` and `sources.stream`, so that the same crash is the same by every road. It must not
+do I/O and must not read a clock.
 
 Only trusted fields (those that journald adds, with a leading underscore) decide where a line comes from: a server that
 logs a field `UNIT=` of its own is still a process, not the manager.
@@ -56,7 +56,7 @@ BROKEN = frozenset({"line-max", "pid-change"})
 
 
 def entry_line(fields: Mapping[str, str], time: int | None, *, cut: bool = False) -> Line:
-    """The entry as a `Line`; `time` is its realtime stamp (microseconds UTC), `cut` says that a field came without value."""
+    """The entry as a `Line`; `time` is its realtime stamp, microseconds UTC; `cut`: a field came without its value."""
     get = fields.get
     text = clean(get("MESSAGE", ""))
     host = get("_HOSTNAME")
