@@ -1,0 +1,50 @@
+# The commands people type. `make setup` brings what is missing; everything else calls it first.
+.PHONY: help setup setup-test demo run test lint e2e bench corpus golden docs clean
+
+BIN := .venv/bin
+CORPUS ?= ../shared/corpus
+
+help:          ## Show this list.
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+setup:         ## System packages that are missing, .venv, triage in it.
+	@packaging/setup
+
+setup-test:
+	@packaging/setup --tests
+
+demo: setup    ## The main job on a bundled crash: diagnosis here, dashboard on loopback.
+	@$(BIN)/python -m demo
+
+run: setup     ## Watch, worker and dashboard on this machine's own journal.
+	@$(BIN)/triage run
+
+test: setup-test  ## All tests, the systemd ones included (TRIAGE_E2E=skip leaves those and the browser out).
+	@$(BIN)/python -m pytest
+
+e2e: setup-test   ## The systemd tests alone.
+	@$(BIN)/python -m pytest tests/e2e
+
+lint: setup-test  ## Style, types, import contracts, rules.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/triage rules check
+
+golden: setup-test  ## Rewrite the golden crashes; review the diff.
+	@$(BIN)/python -m pytest tests/crashes --golden
+
+corpus: setup  ## Score `triage scan` on the corpus, where that folder is there.
+	@if [ -x $(CORPUS)/score.py ]; then \
+	  for what in h200 cases; do echo "== $$what"; python3 $(CORPUS)/score.py --triage "$(CURDIR)/$(BIN)/triage" $$what; done; \
+	else echo "no corpus at $(CORPUS): nothing to score"; fi
+
+bench: setup-test
+	@$(BIN)/python -m benchmarks
+
+docs: setup    ## Rewrite the generated pages (docs/rules-list.md).
+	@$(BIN)/python -m docs.generate
+
+clean:
+	rm -rf .venv build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis
