@@ -1,0 +1,34 @@
+"""Fixtures of the tests that need a real systemd. Where none can be booted they fail and say why, unless
+TRIAGE_E2E=skip."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.box import Box, BoxError, why_not
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            if os.environ.get("TRIAGE_E2E") == "skip":
+                item.add_marker(pytest.mark.skip(reason="TRIAGE_E2E=skip"))
+
+
+@pytest.fixture(scope="session")
+def box() -> Iterator[Box]:
+    """A bare box: systemd, journald, D-Bus, this machine's programs; no triage in it."""
+    if reason := why_not():
+        pytest.fail(reason, pytrace=False)
+    try:
+        with Box("bare") as one:
+            yield one
+    except BoxError as error:
+        pytest.fail(str(error), pytrace=False)
