@@ -1,0 +1,38 @@
+"""The ways in. `open_source` turns a SPEC of the command line into a `Source`; the libraries behind each are imported
+only when that one is asked for, so that scanning a file works without systemd-python."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from triage.model import InputError, Source
+
+UNITS = ("sglang*.service",)
+
+
+def open_source(
+    spec: str,
+    *,
+    units: Iterable[str] = UNITS,
+    cursor: str | None = None,
+    since: int | None = None,
+    tz: str | None = None,
+) -> Source:
+    """SPEC: `journal:` (live), `journal:FILE-or-FOLDER`, a file, or `-` for stdin.
+
+    `cursor` goes on after what was read before; `since` (microseconds UTC) leaves out what is older; `tz` is the zone
+    of a text's times that carry none. Raises InputError where there is nothing to read, Unreachable without the
+    journal's library."""
+    if spec.startswith("journal:"):
+        from triage.sources.journal import JournalSource
+
+        where = spec.removeprefix("journal:")
+        place = Path(where) if where else None
+        if place is not None and not place.exists():
+            raise InputError(f"{where} does not exist: give a journal file or folder after 'journal:'")
+        return JournalSource(spec, place=place, units=units, cursor=cursor, since=since)
+    open_stream = importlib.import_module("triage.sources.stream").open_stream
+    source: Source = open_stream(spec, units=units, since=since, tz=tz)
+    return source

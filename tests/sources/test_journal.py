@@ -1,0 +1,245 @@
+"""The journal as a source: what passes, what does not, and that nothing is lost or doubled over a restart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triage.model import InputError, Line, Origin, Unreachable
+from triage.sources import open_source
+from triage.sources.journal import JournalSource
+
+REMOTE = "/lib/systemd/systemd-journal-remote"
+EXPORT = Path(__file__).parent / "journals" / "day.export"
+UNIT = "sglang-k26.service"
+
+pytest.importorskip("systemd", reason="systemd-python is not installed")
+pytestmark = pytest.mark.skipif(not os.path.exists(REMOTE), reason=f"{REMOTE} is missing (systemd-journal-remote)")
+
+
+def make_journal(path: Path, export: str) -> Path:
+    """A real journal file of export text; written to again if it is there."""
+    text = path.with_suffix(".export")
+    text.write_text(export)
+    subprocess.run([REMOTE, f"--output={path}", str(text)], check=True, capture_output=True, timeout=60)
+    return path
+
+
+def entry(n: int, message: str, unit: str = UNIT, **fields: str) -> str:
+    at = 1_795_953_600_000_000 + n * 1000
+    known = {
+        "__REALTIME_TIMESTAMP": at,
+        "__MONOTONIC_TIMESTAMP": 1_000_000 + n * 1000,
+        "_BOOT_ID": "3f0c9a6e51d84b0f8f3f5f6d2b7a9c10",
+        "_HOSTNAME": "gpu-a",
+        "_PID": 4100,
+        "_TRANSPORT": "stdout",
+        "_SYSTEMD_UNIT": unit,
+        "MESSAGE": message,
+        **fields,
+    }
+    return "".join(f"{k}={v}\n" for k, v in known.items()) + "\n"
+
+
+def lines_of(place: Path, cursor: str | None = None, **more: object) -> list[Line]:
+    source = open_source(f"journal:{place}", cursor=cursor, **more)  # type: ignore[arg-type]
+    try:
+        return [line for batch in source.batches() for line in batch.lines]
+    finally:
+        source.close()
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_journal(tmp_path_factory.mktemp("day") / "day.journal", EXPORT.read_text())
+
+
+def test_only_our_units_and_what_is_said_about_them_pass(day: Path) -> None:
+    lines = lines_of(day)
+    kinds = " ".join(line.origin.value for line in lines)
+    assert kinds == "manager manager " + "process " * 4 + "kernel kernel journald process" + " manager" * 4
+    assert not any("nginx" in line.text or "index.html" in line.text for line in lines)
+    assert {line.unit for line in lines if line.origin is not Origin.KERNEL} == {UNIT, "sglang-draft.service"}
+
+
+def test_a_process_that_claims_to_speak_for_a_unit_is_not_believed(day: Path) -> None:
+    assert not any("says nothing here" in line.text for line in lines_of(day))
+
+
+def test_the_lines_carry_what_the_assembler_needs(day: Path) -> None:
+    lines = lines_of(day)
+    load = next(line for line in lines if "TP1] Load" in line.text)
+    assert (load.pid, load.host, load.stream) == (4102, "gpu-a", "77aa77aa77aa77aa77aa77aa77aa77aa")
+    assert load.invocation == "5a0d3c1e8f7b4c22a1b0d9e8f7a6b5c4"
+    assert load.time == 1_795_953_600_006_000
+    end = lines[-1]
+    assert (end.fields["UNIT_RESULT"], end.invocation) == ("signal", load.invocation)
+    notice = next(line for line in lines if line.origin is Origin.JOURNALD)
+    assert (notice.unit, notice.fields["N_DROPPED"]) == (UNIT, "2350")
+    kernel = [line.text for line in lines if line.origin is Origin.KERNEL]
+    assert kernel[0].startswith("NVRM: Xid")
+    assert kernel[1].startswith("Out of memory: Killed process 4101")
+    assert next(line for line in lines if line.text.endswith("allo")).fields == {"_LINE_BREAK": "pid-change"}
+
+
+def test_the_globs_decide_which_units_are_read(day: Path) -> None:
+    lines = lines_of(day, units=["nginx.service"])
+    assert [line.text for line in lines if line.origin is Origin.PROCESS] == ["GET /index.html 200"]
+
+
+def test_a_folder_is_read_in_order_over_its_files(tmp_path: Path) -> None:
+    make_journal(tmp_path / "b.journal", "".join(entry(n, f"line {n}") for n in range(5, 9)))
+    make_journal(tmp_path / "a.journal", "".join(entry(n, f"line {n}") for n in range(5)))
+    for export in tmp_path.glob("*.export"):
+        export.unlink()
+    assert [line.text for line in lines_of(tmp_path)] == [f"line {n}" for n in range(9)]
+
+
+def test_reading_goes_on_after_the_cursor_and_gives_nothing_twice(tmp_path: Path) -> None:
+    journal = make_journal(tmp_path / "x.journal", "".join(entry(n, f"line {n}") for n in range(3000)))
+    seen: list[str] = []
+    cursor = None
+    while True:  # a reader that dies after every batch
+        source = JournalSource("j", place=journal, units=["sglang*"], cursor=cursor)
+        batch = next(b for b in source.batches())
+        source.close()
+        if not batch.lines:
+            break
+        seen += [line.text for line in batch.lines]
+        cursor = batch.cursor
+    assert seen == [f"line {n}" for n in range(3000)]
+
+
+def test_the_cursor_moves_on_over_entries_of_others(tmp_path: Path) -> None:
+    text = "".join(entry(n, "noise", unit="nginx.service") for n in range(50))
+    journal = make_journal(tmp_path / "x.journal", text)
+    batches = list(open_source(f"journal:{journal}").batches())
+    assert not any(batch.lines for batch in batches)
+    make_journal(journal, entry(60, "ours"))
+    assert [line.text for line in lines_of(journal, cursor=batches[-1].cursor)] == ["ours"]
+
+
+def test_a_place_whose_entry_is_gone_goes_on_with_what_is_left_and_says_so(tmp_path: Path) -> None:
+    journal = make_journal(tmp_path / "x.journal", "".join(entry(n, f"line {n}") for n in range(10)))
+    other = make_journal(tmp_path / "y.journal", entry(-5, "long ago"))
+    cursor = next(iter(open_source(f"journal:{other}").batches())).cursor
+    source = open_source(f"journal:{journal}", cursor=cursor)
+    batches = list(source.batches())
+    assert [line.text for batch in batches for line in batch.lines] == [f"line {n}" for n in range(10)]
+    assert "may be lost" in batches[0].notices[0]
+
+
+def test_a_place_that_is_no_cursor_starts_anew_and_says_so(day: Path) -> None:
+    source = JournalSource("j", place=day, units=["sglang*"], cursor="n17")
+    batches = list(source.batches())
+    assert len([line for batch in batches for line in batch.lines]) == 14
+    assert "starting anew" in batches[0].notices[0]
+
+
+def test_since_leaves_out_what_is_older(tmp_path: Path) -> None:
+    journal = make_journal(tmp_path / "x.journal", "".join(entry(n, f"line {n}") for n in range(5)))
+    assert [line.text for line in lines_of(journal, since=1_795_953_600_003_000)] == ["line 3", "line 4"]
+
+
+def test_a_long_line_is_whole_and_bad_bytes_do_not_stop_the_reading(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    path = tmp_path / "x.export"
+    raw = entry(1, long).encode() + entry(2, "@").encode().replace(
+        b"MESSAGE=@\n", b"MESSAGE\n" + (3).to_bytes(8, "little") + b"a\xffb\n"
+    )
+    path.write_bytes(raw)
+    subprocess.run([REMOTE, f"--output={tmp_path / 'x.journal'}", str(path)], check=True, capture_output=True)
+    lines = lines_of(tmp_path / "x.journal")
+    assert lines[0].text == long
+    assert not lines[0].cut
+    assert lines[1].text == "a\ufffdb"
+
+
+def test_a_missing_or_odd_file_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        open_source(f"journal:{tmp_path / 'no'}")
+    (tmp_path / "odd").write_text("no journal")
+    with pytest.raises(InputError, match="no journal that can be read"):
+        open_source(f"journal:{tmp_path / 'odd'}")
+
+
+def test_without_the_library_the_command_that_brings_it_is_told(day: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "systemd", None)
+    with pytest.raises(Unreachable, match=r"libsystemd-dev .* pip install 'triage\[journal\]'"):
+        open_source(f"journal:{day}")
+
+
+# ---------------------------------------------------------------- following
+
+
+class Following(JournalSource):
+    """The live reader over a folder of the test: the machine's own journal is not ours to write to."""
+
+    def batches(self) -> Iterator[object]:  # type: ignore[override]
+        if self._cursor:
+            self._resume()
+        else:
+            self._seek(0)
+        return self._follow()
+
+
+def followed(folder: Path, count: int, write: object, cursor: str | None = None) -> tuple[list[str], list[str]]:
+    """Texts and notices until `count` lines were seen; `write(round)` makes more journal between the batches."""
+    source = Following("j", place=folder, units=["sglang*"], cursor=cursor)
+    texts: list[str] = []
+    notices: list[str] = []
+    end = time.monotonic() + 30
+    for turn, batch in enumerate(source.batches()):
+        texts += [line.text for line in batch.lines]  # type: ignore[attr-defined]
+        notices += batch.notices  # type: ignore[attr-defined]
+        if len(texts) >= count or time.monotonic() > end:
+            break
+        write(turn)  # type: ignore[operator]
+    source.close()
+    return texts, notices
+
+
+def test_following_sees_what_is_written_later_to_new_files_and_by_new_units(tmp_path: Path) -> None:
+    make_journal(tmp_path / "a.journal", entry(0, "line 0"))
+
+    def write(turn: int) -> None:
+        if turn < 4:
+            unit = UNIT if turn % 2 else f"sglang-new{turn}.service"
+            make_journal(tmp_path / f"{'ab'[turn // 2]}.journal", entry(turn + 1, f"line {turn + 1}", unit))
+
+    texts, _ = followed(tmp_path, 5, write)
+    assert texts == [f"line {n}" for n in range(5)]
+
+
+def test_following_goes_on_when_read_files_are_taken_away(tmp_path: Path) -> None:
+    make_journal(tmp_path / "a.journal", "".join(entry(n, f"line {n}") for n in range(3)))
+
+    def write(turn: int) -> None:
+        if turn == 1:
+            make_journal(tmp_path / "b.journal", entry(10, "line 3"))
+        if turn == 3:
+            (tmp_path / "a.journal").unlink()
+        if turn == 6:
+            make_journal(tmp_path / "b.journal", entry(11, "line 4"))
+
+    texts, notices = followed(tmp_path, 5, write)
+    assert texts == [f"line {n}" for n in range(5)]
+    assert notices == []
+
+
+def test_a_machine_without_such_units_begins_with_the_last_minutes() -> None:
+    if shutil.which("journalctl") is None:
+        pytest.skip("no journal here")
+    source = JournalSource("journal:", place=None, units=["sglang-none-such*.service"])
+    now = time.time_ns() // 1000
+    windows = source._windows(now)
+    source.close()
+    assert [end for _, end in windows] == [None]
+    assert now - windows[0][0] == 600_000_000

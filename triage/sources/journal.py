@@ -1,0 +1,361 @@
+"""The systemd journal as a source: live, or a journal file or folder that somebody kept.
+
+In: a place, the globs of the units, the cursor to go on from. Out: batches of `Line`s. Called by `sources.open_source`;
+the only room that imports systemd. It must not judge lines: it passes on what the units' own processes wrote, what the
+manager, the kernel and journald say about them, and nothing else.
+
+Which entries are wanted is found after reading, by one or two cheap fields, and not by journal matches: matches take no
+globs, and a unit that appears while we read would not be in them. Without matches the sequence number in the cursor
+also tells how many entries a vacuum took away under us.
+
+The reader is libsystemd's, by systemd-python's lowest layer (`journal.Reader` converts every field and costs ten times
+as much). Its traps (systemd 252): without `fileno()` before the first read it never sees a file that a rotation makes,
+and dies of SIGBUS when an old one is vacuumed; journald wakes its readers up to 250 ms late, so we look every 20 ms;
+`seek_cursor` takes any cursor and lands somewhere near, only `test_cursor` knows; after `seek_tail` one step back comes
+first; one reader, one thread.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from triage.model import Batch, InputError, Line, NotPermitted, Origin, Unreachable
+from triage.sources.entry import NOTICE_FIELDS, entry_line
+
+BATCH = 1024  # entries read before the pipeline has its turn
+LOOK_SECONDS = 0.02
+QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
+THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
+
+MINUTE = 60_000_000
+RECENT = 10 * MINUTE  # a first start looks back so far ...
+LOADING = 20 * MINUTE  # ... and at the first minutes of each running invocation: its arguments, release, milestones
+
+_PROCESS = ("_PID", "_HOSTNAME", "_SYSTEMD_INVOCATION_ID", "_STREAM_ID", "_LINE_BREAK")
+_OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *NOTICE_FIELDS)
+# Where an entry that some other unit's process wrote may name one of ours.
+_ABOUT = ("UNIT", "USER_UNIT", "OBJECT_SYSTEMD_UNIT", "COREDUMP_UNIT", "COREDUMP_USER_UNIT", "_SYSTEMD_USER_UNIT")
+# Whose entries may be about other units: the manager, users' managers with their units, journald, the dump catcher.
+_TELLERS = ("init.scope", "user@", "systemd-journald", "systemd-coredump")
+
+_STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
+_STARTED = "39f53479d3a045ac8e11786248231fbf"
+_ENDED = ("9d1aaa27d60140bd96365438aad20286", "7ad2d189f7e94e70a38c781354912448", "d9b373ed55a64feb8242e02dbe79a49c")
+
+
+class JournalSource:
+    """A `Source`. `cursor` resumes after the entry it names; without one a kept journal is read whole, and the live
+    one from where a first start should begin (`_windows`). `since`: nothing older, microseconds UTC."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        place: Path | None,
+        units: Iterable[str],
+        cursor: str | None = None,
+        since: int | None = None,
+    ) -> None:
+        self.name = name
+        self._place = place
+        self._globs = tuple(units)
+        self._cursor = cursor
+        self._since = since
+        self._matched: dict[bytes, bool] = {}
+        self._teller: dict[bytes, bool] = {}
+        self._read = 0  # entries read since the last cursor
+        self._shaken = False  # files came or went since the last cursor
+        self._notices: list[str] = []
+        self._poller: select.poll | None = None
+        self._closed = False
+        self._reader = self._open()
+
+    def close(self) -> None:
+        self._closed = True
+        self._reader.close()
+
+    def batches(self) -> Iterator[Batch]:
+        """See `Source`. Of a live journal, `time` is the last entry's until the end is reached, then the clock's."""
+        if self._cursor:
+            self._resume()
+        if not self._cursor:
+            yield from self._beginning()
+        if self._place is None:
+            yield from self._follow()
+        else:
+            yield from self._until(None)
+
+    # ---------------------------------------------------------------- reading
+
+    def _beginning(self) -> Iterator[Batch]:
+        """Stand where a reader without a cursor begins, after giving what it should know of earlier."""
+        windows: list[tuple[int, int | None]] = [(self._since or 0, None)]
+        if self._place is None and self._since is None:
+            windows = self._windows(_now())
+        for start, until in windows[:-1]:
+            self._seek(start)
+            for batch in self._until(until):  # no cursor here: whoever dies now begins again
+                yield replace(batch, cursor=None)
+        self._cursor, self._read = None, 0
+        self._seek(windows[-1][0])
+
+    def _until(self, limit: int | None) -> Iterator[Batch]:
+        """To the end, or to the first entry later than `limit`."""
+        ended = False
+        while not ended and not self._closed:
+            lines, ended = self._collect(limit)
+            yield self._batch(lines)
+
+    def _follow(self) -> Iterator[Batch]:
+        """For ever; empty batches in quiet."""
+        ended, spoke = False, 0.0
+        while not self._closed:
+            if ended:
+                self._wait()
+            self._shaken |= self._reader.process() == _systemd().INVALIDATE
+            lines, ended = self._collect(None)
+            present = time.monotonic()
+            if lines or not ended or self._notices or present - spoke >= QUIET_SECONDS:
+                spoke = present
+                batch = self._batch(lines)
+                yield replace(batch, time=_now()) if ended else batch
+
+    def _wait(self) -> None:
+        """At the end of the journal: sleep a moment, or let go of files that are gone."""
+        if self._shaken:  # all that could be read has been: now let go of the files that are gone
+            self._reader.close()
+            self._reader = self._open()
+            self._resume()
+            return
+        if self._poller is None:
+            self._poller = select.poll()
+            self._poller.register(self._reader.fileno(), self._reader.get_events())
+        self._poller.poll(LOOK_SECONDS * 1000)
+
+    def _collect(self, limit: int | None) -> tuple[list[Line], bool]:
+        """Up to BATCH entries; whether that was the end."""
+        reader = self._reader
+        lines: list[Line] = []
+        for _ in range(BATCH):
+            if not reader._next() or (limit is not None and reader._get_realtime() > limit):
+                return lines, True
+            self._read += 1
+            line = self._line()
+            if line is not None:
+                lines.append(line)
+        return lines, False
+
+    def _line(self) -> Line | None:
+        """The entry the reader stands on, if it is wanted."""
+        unit = self._raw("_SYSTEMD_UNIT")
+        if unit and self._is_ours(unit):
+            fields = self._fields(_PROCESS)
+            fields["_SYSTEMD_UNIT"] = _text(unit)
+        elif not self._may_tell(unit):
+            return None
+        elif any(self._is_ours(name) for name in map(self._raw, _ABOUT) if name):
+            fields = self._fields(_OTHER)
+            fields["_SYSTEMD_UNIT"] = _text(unit)
+        elif not unit and self._raw("_TRANSPORT") == b"kernel":
+            fields = self._fields(("_HOSTNAME", "_TRANSPORT"))
+        else:
+            return None
+        message = self._raw("MESSAGE")
+        fields["MESSAGE"] = _text(message)
+        line = entry_line(fields, self._reader._get_realtime(), cut=len(message) >= THRESHOLD)
+        # A field may name one of our units without the right to: then the entry is some other process's.
+        if line.origin is Origin.KERNEL or (line.unit and self._is_ours(line.unit.encode())):
+            return line
+        return None
+
+    def _raw(self, name: str) -> bytes:
+        try:
+            value: bytes = self._reader._get(name)
+        except KeyError:
+            return b""
+        return value
+
+    def _fields(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: _text(value) for name in names if (value := self._raw(name))}
+
+    def _is_ours(self, unit: bytes) -> bool:
+        known = self._matched.get(unit)
+        if known is None:
+            if len(self._matched) > 4096:  # transient units have endless names
+                self._matched.clear()
+            name = _text(unit)
+            known = self._matched[unit] = any(fnmatchcase(name, glob) for glob in self._globs)
+        return known
+
+    def _may_tell(self, unit: bytes) -> bool:
+        if not unit:  # the kernel; and made journals, where the manager has no unit
+            return True
+        known = self._teller.get(unit)
+        if known is None:
+            if len(self._teller) > 4096:
+                self._teller.clear()
+            known = self._teller[unit] = _text(unit).startswith(_TELLERS)
+        return known
+
+    # ---------------------------------------------------------------- where we stand
+
+    def _batch(self, lines: list[Line]) -> Batch:
+        """Takes the cursor, once a batch, and counts what is missing if files went away meanwhile."""
+        moment = None
+        if self._read:
+            cursor: str = self._reader._get_cursor()
+            moment = self._reader._get_realtime()
+            if self._shaken:
+                self._tell_lost(_lost(self._cursor, cursor, self._read) or 0)
+            self._cursor, self._read = cursor, 0
+        notices, self._notices = tuple(self._notices), []
+        return Batch(tuple(lines), self._cursor, moment, notices)
+
+    def _resume(self) -> None:
+        """Stand on the cursor's entry, so that the next one follows. If it is gone, say what is missing; if it is no
+        cursor at all, forget it."""
+        self._shaken, self._poller = False, None
+        before = self._cursor
+        if before is None:
+            return
+        try:
+            self._reader.seek_cursor(before)
+        except (OSError, ValueError):
+            self._notices.append(f"the saved place in the journal cannot be read, starting anew: {before[:80]}")
+            self._cursor = None
+            return
+        if not self._reader._next() or self._reader.test_cursor(before):
+            return
+        landed = self._reader._get_cursor()  # the nearest one that is still there: new, so the next step must give it
+        if not self._reader._previous() or self._reader._get_cursor() == landed:
+            self._reader.seek_head()
+        lost = _lost(before, landed, 1)
+        if lost is None:
+            self._notices.append("the last journal entry that was read is gone: some may be lost")
+        else:
+            self._tell_lost(lost)
+
+    def _tell_lost(self, count: int) -> None:
+        if count > 0:
+            self._notices.append(f"{count} journal entries were lost before they could be read (vacuumed)")
+
+    def _seek(self, moment: int) -> None:
+        if moment > 0:
+            self._reader.seek_realtime(moment)
+        else:
+            self._reader.seek_head()
+
+    def _windows(self, now: int) -> list[tuple[int, int | None]]:
+        """Where a first start begins: the last minutes; and before them the start of each invocation that still
+        runs, for its context. Crashes of last month are history and stay silent."""
+        recent = now - RECENT
+        starts = sorted(start for start in self._running_since(now).values() if start < recent)
+        windows: list[tuple[int, int | None]] = []
+        for start in starts:
+            end = min(start + LOADING, recent)
+            if windows and start <= (windows[-1][1] or 0):
+                windows[-1] = (windows[-1][0], end)
+            else:
+                windows.append((start, end))
+        return [*windows, (recent, None)]
+
+    def _running_since(self, now: int) -> Mapping[str, int]:
+        """Unit -> start of the invocation that runs now, by the manager's entries of this boot, newest first."""
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+        with self._open() as reader:
+            for message in (_STARTING, _STARTED, *_ENDED):
+                reader.add_match(f"MESSAGE_ID={message}")
+            reader.add_conjunction()
+            reader.add_match(f"_BOOT_ID={boot}")
+            reader.seek_tail()
+            found: dict[str, int] = {}
+            invocation: dict[str, bytes] = {}
+            for _ in range(20_000):
+                if not reader._previous():
+                    break
+                self._step_back(reader, found, invocation)
+        return {unit: start for unit, start in found.items() if start > 0}
+
+    def _step_back(self, reader: Any, found: dict[str, int], invocation: dict[str, bytes]) -> None:
+        fields = {}
+        for name in ("UNIT", "USER_UNIT", "MESSAGE_ID", "INVOCATION_ID", "USER_INVOCATION_ID"):
+            try:
+                fields[name] = reader._get(name)
+            except KeyError:
+                fields[name] = b""
+        raw = fields["UNIT"] or fields["USER_UNIT"]
+        if not self._is_ours(raw):
+            return
+        unit, run = _text(raw), fields["INVOCATION_ID"] or fields["USER_INVOCATION_ID"]
+        if unit not in found:
+            ended = _text(fields["MESSAGE_ID"]) in _ENDED
+            found[unit] = 0 if ended else reader._get_realtime()
+            invocation[unit] = run
+        elif found[unit] > 0 and invocation[unit] == run:  # 'Starting' of the same invocation lies earlier
+            found[unit] = reader._get_realtime()
+
+    # ---------------------------------------------------------------- opening
+
+    def _open(self) -> Any:
+        systemd = _systemd()
+        try:
+            if self._place is None:
+                reader = systemd._Reader(flags=systemd.LOCAL_ONLY)
+            elif self._place.is_dir():
+                reader = systemd._Reader(flags=0, path=str(self._place))
+            else:
+                reader = systemd._Reader(flags=0, files=[str(self._place)])
+        except PermissionError:
+            raise NotPermitted(
+                f"{self._place or 'the journal'} may not be read: join the group systemd-journal, or run "
+                f"sudo triage watch"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self._place or 'the journal'} is no journal that can be read: {error}") from None
+        reader.data_threshold = THRESHOLD
+        reader.fileno()
+        return reader
+
+
+def _systemd() -> Any:
+    """systemd-python's lowest layer: an extra of ours, as it has to be compiled."""
+    try:
+        from systemd import _reader
+    except ImportError:
+        raise Unreachable(
+            "the journal cannot be read without systemd-python: sudo apt-get install -y libsystemd-dev pkg-config gcc "
+            "python3-dev && pip install 'triage[journal]'"
+        ) from None
+    return _reader
+
+
+def _lost(before: str | None, after: str, read: int) -> int | None:
+    """How many entries are missing between two cursors of which `read` were read, by the sequence number; None where
+    the two are of different sequences."""
+    old, new = _sequence(before), _sequence(after)
+    if old is None or new is None or old[0] != new[0]:
+        return None
+    return new[1] - old[1] - read
+
+
+def _sequence(cursor: str | None) -> tuple[str, int] | None:
+    """`s=` and `i=` of a cursor: whose sequence, and the number in it."""
+    parts = dict(part.split("=", 1) for part in (cursor or "").split(";") if "=" in part)
+    try:
+        return parts["s"], int(parts["i"], 16)
+    except (KeyError, ValueError):
+        return None
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
