@@ -1,0 +1,330 @@
+"""The store: every method is one transaction over the functions of its own module; nothing else opens one.
+
+A `Recorder` for the pipeline, the queues of the worker, the queries of pages and command line. Rows come out as frozen
+values (`triage.store.rows`). Times come in as arguments; the store never reads a clock. Safe to share between threads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from triage.model import ActionResult, Context, Finding, FindingEvent, Request, Severity
+from triage.schema import context as contexts_table
+from triage.schema import cursor as cursors
+from triage.settings import Settings
+from triage.store import action, incident, metrics, outbox, query
+from triage.store.codec import context_text, context_value
+from triage.store.database import Database
+from triage.store.record import Writing, record_event
+from triage.store.rows import (
+    ActionRow,
+    Counter,
+    CrashRow,
+    DueDelivery,
+    Health,
+    IncidentRow,
+    IncidentState,
+    IncidentView,
+    OpenCount,
+    OutboxDepth,
+    Page,
+    Pruned,
+    SourceHealth,
+    TimelineRow,
+    UnitSeen,
+    WantedRollback,
+)
+from triage.store.upkeep import prune
+
+__all__ = [
+    "ActionRow",
+    "Counter",
+    "CrashRow",
+    "DueDelivery",
+    "Health",
+    "IncidentRow",
+    "IncidentState",
+    "IncidentView",
+    "OpenCount",
+    "OutboxDepth",
+    "Page",
+    "Pruned",
+    "SourceHealth",
+    "Store",
+    "TimelineRow",
+    "UnitSeen",
+    "WantedRollback",
+    "open_store",
+]
+
+
+def open_store(settings: Settings, *, upgrade: bool = False, read_only: bool = False) -> Store:
+    """The store of these settings. Services upgrade it at their start; everybody else needs it to be ready."""
+    store = Store(
+        settings.database,
+        base_url=settings.base_url,
+        rollback_window=settings.rollback_window_seconds * 1_000_000,
+        read_only=read_only,
+    )
+    if upgrade:
+        store.upgrade()
+    else:
+        store.ready()
+    return store
+
+
+def _document(finding: Finding) -> Mapping[str, Any]:
+    made: Mapping[str, Any] = importlib.import_module("triage.document").finding_document(finding)
+    return made
+
+
+class Store:
+    """`host` is this machine's name, for what does not carry one: cursors, actions, lines of a file."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        base_url: str = "",
+        rollback_window: int = 600_000_000,
+        host: str | None = None,
+        read_only: bool = False,
+        document: Callable[[Finding], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.host = host or socket.gethostname()
+        self._database = Database(url, read_only=read_only)
+        self._base_url = base_url
+        self._window = rollback_window
+        self._document = document or _document
+
+    def close(self) -> None:
+        self._database.close()
+
+    # ------------------------------------------------------------ the database itself
+
+    def ready(self) -> None:
+        """Raises Unreachable unless the tables are there and of this version."""
+        self._database.ready()
+
+    def upgrade(self) -> str | None:
+        """Bring the tables to this version's; gives the revision before. A newer database is refused."""
+        return self._database.upgrade()
+
+    def revision(self) -> str | None:
+        return self._database.revision()
+
+    def faults(self) -> tuple[str, ...]:
+        """What SQLite's own check finds; empty when all is sound."""
+        return self._database.faults()
+
+    def backup(self, target: Path) -> None:
+        """A consistent copy into a new file, while others write."""
+        self._database.backup(target)
+
+    def prune(self, before: int) -> Pruned:
+        """Drop what is over and older than `before`."""
+        with self._database.write() as tx:
+            return prune(tx, before)
+
+    # ------------------------------------------------------------ the pipeline
+
+    def resume(self, source: str) -> tuple[str | None, dict[str, Context]]:
+        """Where reading of `source` goes on, and what was known there by invocation."""
+        with self._database.read() as tx:
+            mine = (cursors.c.host == self.host) & (cursors.c.source == source)
+            place = tx.execute(select(cursors.c.cursor).where(mine)).scalar()
+            kept = select(contexts_table).where(contexts_table.c.host == self.host, contexts_table.c.source == source)
+            return place, {row.invocation: context_value(row.document) for row in tx.execute(kept)}
+
+    def record(
+        self,
+        source: str,
+        events: tuple[FindingEvent, ...],
+        *,
+        cursor: str | None,
+        contexts: Mapping[str, Context] | None,
+        now: int,
+    ) -> None:
+        """Crashes, incidents, timeline, outbox, cursor and contexts in one transaction. Reading again adds nothing."""
+        with self._database.write() as tx:
+            writing = Writing(tx, self.host, self._base_url, self._window, self._document, now)
+            for event in events:
+                record_event(writing, event)
+            mine = (cursors.c.host == self.host) & (cursors.c.source == source)
+            if (
+                cursor is not None
+                and not tx.execute(update(cursors).where(mine).values(cursor=cursor, read_at=now)).rowcount
+            ):
+                tx.execute(insert(cursors).values(host=self.host, source=source, cursor=cursor, read_at=now))
+            if contexts is not None:
+                self._save_contexts(tx, source, contexts)
+
+    def _save_contexts(self, tx: Any, source: str, contexts: Mapping[str, Context]) -> None:
+        mine = (contexts_table.c.host == self.host) & (contexts_table.c.source == source)
+        kept = {row.invocation: row.document for row in tx.execute(select(contexts_table).where(mine))}
+        new = {invocation: context_text(context) for invocation, context in contexts.items()}
+        for invocation in kept.keys() | new.keys():
+            if kept.get(invocation) == new.get(invocation):
+                continue
+            tx.execute(delete(contexts_table).where(mine, contexts_table.c.invocation == invocation))
+            if invocation in new:
+                row = {"host": self.host, "source": source, "invocation": invocation}
+                tx.execute(insert(contexts_table).values(**row, document=new[invocation]))
+
+    def wanted_rollbacks(self) -> tuple[WantedRollback, ...]:
+        """Actions of this host whose signature came back, and for which no rollback was filed yet."""
+        with self._database.read() as tx:
+            return query.wanted_rollbacks(tx, self.host)
+
+    def mark_filed(self, action_name: str, request: str, now: int) -> None:
+        """The rollback of that action lies in the spool under the name `request`."""
+        with self._database.write() as tx:
+            action.mark_filed(tx, self.host, action_name, request, now)
+
+    # ------------------------------------------------------------ actions
+
+    def record_request(self, request: Request, *, title: str, cost: str, diff: str, who: str, now: int) -> None:
+        """Before a request is filed: so that pages show it, with what the operator saw, from the first moment."""
+        with self._database.write() as tx:
+            action.requested(tx, self.host, request, title, cost, diff, who, now)
+
+    def import_result(self, result: ActionResult, now: int) -> bool:
+        """Root's account of an action; False where it says nothing new."""
+        with self._database.write() as tx:
+            return action.import_result(tx, self.host, result, self._base_url, self._window, now)
+
+    def watch_windows(self, now: int) -> int:
+        """Note the actions whose window passed without their signature; gives how many."""
+        with self._database.write() as tx:
+            return action.watch_windows(tx, self.host, self._window, now)
+
+    def actions(self, *, unit: str | None = None, limit: int = 50, before: str | None = None) -> Page[ActionRow]:
+        with self._database.read() as tx:
+            return query.action_page(tx, unit, limit, before)
+
+    def action(self, name: str) -> ActionRow:
+        with self._database.read() as tx:
+            return query.action(tx, name)
+
+    def workarounds(self, unit: str | None = None) -> tuple[ActionRow, ...]:
+        """Actions in force, oldest first."""
+        with self._database.read() as tx:
+            return query.workarounds(tx, unit)
+
+    # ------------------------------------------------------------ incidents
+
+    def incidents(
+        self,
+        *,
+        states: tuple[IncidentState, ...] = (),
+        unit: str | None = None,
+        severity: Severity | None = None,
+        text: str | None = None,
+        alarming: bool = True,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> Page[IncidentRow]:
+        """Newest first. `alarming=False` shows those too that never were a failure (request errors and the like)."""
+        with self._database.read() as tx:
+            return query.incident_page(
+                tx,
+                states=states,
+                unit=unit,
+                severity=severity,
+                text=text,
+                alarming=alarming,
+                limit=limit,
+                before=before,
+            )
+
+    def incident(self, number: int, *, crash_limit: int = 5, timeline_limit: int = 200) -> IncidentView:
+        """One incident with its newest crashes, timeline and actions; `merged_into` says where a merged one went."""
+        with self._database.read() as tx:
+            return query.incident_view(tx, number, crash_limit, timeline_limit)
+
+    def crashes(self, number: int, *, limit: int = 50, before: str | None = None) -> Page[CrashRow]:
+        with self._database.read() as tx:
+            return query.crash_page(tx, number, limit, before)
+
+    def resolve(self, number: int, who: str, now: int) -> None:
+        with self._database.write() as tx:
+            incident.resolve(tx, number, who, self._base_url, now)
+
+    def reopen(self, number: int, who: str, now: int) -> None:
+        with self._database.write() as tx:
+            incident.reopen(tx, number, who, now)
+
+    def mute(self, number: int, until: int, why: str, who: str, now: int) -> None:
+        """No alerts of this incident until then; a time that has passed ends a mute."""
+        with self._database.write() as tx:
+            incident.mute(tx, number, until, why, who, now)
+
+    def merge(self, number: int, into: int, who: str, now: int) -> None:
+        with self._database.write() as tx:
+            incident.merge(tx, number, into, who, now)
+
+    def note(self, number: int, text: str, who: str, now: int) -> None:
+        """A line in the timeline."""
+        with self._database.write() as tx:
+            incident.note(tx, incident.get(tx, number).id, now, "note", text, who)
+
+    # ------------------------------------------------------------ the outbox
+
+    def fan_out(self, channels: Mapping[str, frozenset[str]], now: int) -> int:
+        """Make deliveries of the events that are due. `channels`: name -> the event types it wants."""
+        with self._database.write() as tx:
+            return outbox.fan_out(tx, channels, now)
+
+    def due(self, channel: str, now: int, limit: int = 20) -> tuple[DueDelivery, ...]:
+        with self._database.read() as tx:
+            return outbox.due(tx, channel, now, limit)
+
+    def delivered(self, identity: str, channel: str, result: str, now: int) -> None:
+        with self._database.write() as tx:
+            outbox.delivered(tx, identity, channel, result, now)
+
+    def died(self, identity: str, channel: str, result: str, now: int) -> None:
+        with self._database.write() as tx:
+            outbox.died(tx, identity, channel, result, now)
+
+    def retry(self, identity: str, channel: str, result: str, next_try: int) -> None:
+        with self._database.write() as tx:
+            outbox.retry(tx, identity, channel, result, next_try)
+
+    # ------------------------------------------------------------ the house
+
+    def health(self) -> Health:
+        with self._database.read() as tx:
+            sources, depth = query.sources(tx), outbox.depth(tx)
+        return Health(sources, depth, self._database.size(), self._database.revision())
+
+    def units(self) -> tuple[UnitSeen, ...]:
+        """Units with incidents, settled ones too."""
+        with self._database.read() as tx:
+            return query.units_seen(tx)
+
+    def open_counts(self) -> tuple[OpenCount, ...]:
+        with self._database.read() as tx:
+            return query.open_counts(tx)
+
+    def counters(self) -> tuple[Counter, ...]:
+        """Numbers of all processes, for /metrics."""
+        with self._database.read() as tx:
+            return query.counters(tx)
+
+    def put_counters(self, values: tuple[Counter, ...]) -> None:
+        """Leave this process's own numbers (absolute values) for /metrics."""
+        with self._database.write() as tx:
+            for value in values:
+                metrics.put(tx, self.host, value.name, dict(value.labels), value.value)
+
+    def pulse(self) -> str:
+        """Another text whenever something that a page shows has changed."""
+        with self._database.read() as tx:
+            return query.pulse(tx)

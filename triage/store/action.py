@@ -1,0 +1,270 @@
+"""Actions: asked for here, carried out by root, and brought back as root's account.
+
+`import_result` may see the same account many times, and the accounts of an action and of its rollback in any order;
+what it does depends on the account and on what is stored, never on how often. A signature that comes back within the
+window of a verified action leaves a wanted rollback, whether the crash or the account is stored first. Called by
+`Store` and `record`, inside their transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, insert, select, update
+
+from triage.model import ActionResult, ActionState, Outcome, Request, StepState
+from triage.schema import action as actions
+from triage.schema import crash as crashes
+from triage.schema import cursor, wanted_rollback
+from triage.schema import incident as incidents
+from triage.store import notice
+from triage.store.codec import dump, plain, request_text, result_text, steps_text
+from triage.store.incident import follow, note, settle
+from triage.store.metrics import bump
+from triage.store.rows import IncidentState
+
+EVENTS = {
+    ActionState.RUNNING: "action.started",
+    ActionState.VERIFIED: "action.verified",
+    ActionState.ROLLED_BACK: "action.rolled_back",
+    ActionState.UNDONE: "action.rolled_back",
+    ActionState.ROLLBACK_FAILED: "action.rollback_failed",
+    ActionState.REFUSED: "action.refused",
+}
+OPEN_ENDED = (ActionState.REQUESTED, ActionState.RUNNING)
+IN_FORCE = (ActionState.VERIFIED, ActionState.UNVERIFIED)
+TAKEN_BACK = (ActionState.UNDONE, ActionState.ROLLED_BACK, *IN_FORCE)  # how the account of a rollback says it worked
+
+
+def requested(
+    tx: Connection, host: str, request: Request, title: str, cost: str, diff: str, who: str, now: int
+) -> None:
+    """An action that is about to be filed; nothing happens where it is known."""
+    if _find(tx, host, request.action) is None:
+        _insert(tx, host, request, now)
+    words = {"title": plain(title)[:500], "cost": plain(cost)[:1000], "diff": plain(diff), "who": who}
+    tx.execute(update(actions).where(_key(host, request.action)).values(**words, changed_at=now))
+
+
+def import_result(tx: Connection, host: str, result: ActionResult, base_url: str, window: int, now: int) -> bool:
+    """Root's account of one action; False where it says nothing new."""
+    request = result.request
+    digest = hashlib.sha256(result_text(result).encode()).hexdigest()
+    row = _find(tx, host, request.action)
+    if row is not None and (row.digest == digest or (row.state not in OPEN_ENDED and result.state in OPEN_ENDED)):
+        return False
+    if row is None:
+        _insert(tx, host, request, now)
+        row = _find(tx, host, request.action)
+        assert row is not None
+    state = ActionState.UNDONE if result.state in IN_FORCE and _undone(tx, host, request.action) else result.state
+    values = {
+        "state": state,
+        "started": result.started,
+        "ended": result.ended if result.ended is not None or result.state in OPEN_ENDED else now,
+        "effective_at": _effective(result, now),
+        "text": plain(result.text)[:2000],
+        "steps": steps_text(result.steps),
+        "measured": dump(dict(result.measured)),
+        "request": request_text(request),
+        "digest": digest,
+        "changed_at": now,
+    }
+    tx.execute(update(actions).where(_key(host, request.action)).values(**values))
+    if row.state != state:
+        _changed(tx, host, request.action, row.state, base_url, now)
+    if state == ActionState.VERIFIED and request.kind == "apply":
+        _look_back(tx, host, request.action, window, now)
+    return True
+
+
+def want_rollback(
+    tx: Connection, incident: int, unit: str, started: int | None, outcome: Outcome, window: int, now: int
+) -> None:
+    """A crash was stored: does it say that an action in force did not help?"""
+    if started is None or not outcome.actionable:
+        return
+    held = and_(
+        actions.c.incident == incident,
+        actions.c.unit == unit,
+        actions.c.kind == "apply",
+        actions.c.state == ActionState.VERIFIED,
+        actions.c.effective_at < started,
+        actions.c.ended + window >= started,
+    )
+    for row in tx.execute(select(actions).where(held)).all():
+        _want(tx, row, started, now)
+
+
+def mark_filed(tx: Connection, host: str, action: str, request: str, now: int) -> None:
+    place = and_(wanted_rollback.c.host == host, wanted_rollback.c.action == action)
+    unfiled = place & wanted_rollback.c.filed_at.is_(None)
+    tx.execute(update(wanted_rollback).where(unfiled).values(filed_at=now, request=request))
+
+
+def watch_windows(tx: Connection, host: str, window: int, now: int) -> int:
+    """Note the verified actions whose window has passed in silence, as far as the journal was read; gives how many."""
+    read = [row.read_at for row in tx.execute(select(cursor.c.read_at).where(cursor.c.host == host))]
+    seen = min(now, max(read)) if read else now
+    over = and_(
+        actions.c.host == host,
+        actions.c.kind == "apply",
+        actions.c.state == ActionState.VERIFIED,
+        actions.c.watched_at.is_(None),
+        actions.c.ended + window < seen,
+    )
+    wanted = select(wanted_rollback.c.action).where(wanted_rollback.c.host == host)
+    rows = tx.execute(select(actions).where(over, actions.c.name.not_in(wanted))).all()
+    for row in rows:
+        tx.execute(update(actions).where(_key(host, row.name)).values(watched_at=now, changed_at=now))
+        text = f"did not come back within {window // 1_000_000} s of action {row.name}"
+        note(tx, row.incident, now, "note", text, action=row.name)
+    return len(rows)
+
+
+def _key(host: str, name: str) -> Any:
+    return and_(actions.c.host == host, actions.c.name == name)
+
+
+def _find(tx: Connection, host: str, name: str) -> Row[Any] | None:
+    return tx.execute(select(actions).where(_key(host, name))).first()
+
+
+def _undone(tx: Connection, host: str, name: str) -> bool:
+    """Whether the account of its rollback was here before its own."""
+    rollbacks = and_(actions.c.host == host, actions.c.kind == "rollback", actions.c.target == name)
+    return tx.execute(select(actions.c.name).where(rollbacks, actions.c.state.in_(TAKEN_BACK))).first() is not None
+
+
+def _insert(tx: Connection, host: str, request: Request, now: int) -> None:
+    who = f"uid {request.uid}" + (f" (sudo of uid {request.sudo_uid})" if request.sudo_uid is not None else "")
+    values = {
+        "kind": request.kind,
+        "unit": request.unit,
+        "incident": request.incident,
+        "rule": request.rule,
+        "remedy": request.remedy,
+        "target": request.target or "",
+        "state": ActionState.REQUESTED,
+        "title": request.remedy,
+        "cost": "",
+        "diff": "",
+        "who": who,
+        "requested_at": request.time,
+        "text": "",
+        "request": request_text(request),
+        "steps": "[]",
+        "measured": "{}",
+        "digest": "",
+        "changed_at": now,
+    }
+    tx.execute(insert(actions).values(host=host, name=request.action, **values))
+
+
+def _effective(result: ActionResult, now: int) -> int | None:
+    """Since when the unit runs with it: its restart is done. Older crashes say nothing about it."""
+    restarts = [step.time for step in result.steps if step.name == "restart" and step.state is StepState.DONE]
+    if restarts or result.state in OPEN_ENDED:
+        return restarts[0] if restarts else None
+    return result.ended if result.ended is not None else now
+
+
+def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, now: int) -> None:
+    """The state is another than before: tell it, and let the incident and the action it undoes follow."""
+    row = _find(tx, host, name)
+    assert row is not None
+    state = ActionState(row.state)
+    incident = _incident(tx, row.incident)
+    event = EVENTS.get(state)
+    text = f"action {name} ({row.remedy}) is {state}" + (f": {row.text}" if row.text else "")
+    if incident is not None:
+        note(tx, incident.id, now, "action", text, row.who, name)
+    if event is not None and (incident is None or incident.mute_until is None or incident.mute_until <= now):
+        data = _data(row, incident.id if incident is not None else row.incident, base_url)
+        notice.put(tx, host, event, row.incident, data, now=now, due=now)
+    if state not in OPEN_ENDED:
+        bump(tx, host, "actions_total", {"rule": row.rule, "result": state})
+    if row.kind == "rollback":
+        if state in TAKEN_BACK:
+            _undo_target(tx, host, row, incident, now)
+    elif incident is not None:
+        _incident_follows(tx, incident, row, state, now)
+
+
+def _incident_follows(tx: Connection, incident: Row[Any], row: Row[Any], state: ActionState, now: int) -> None:
+    if state is ActionState.VERIFIED:
+        settle(tx, incident.id, IncidentState.MITIGATED, f"mitigated by action {row.name}", row.who, now, row.name)
+    elif state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED, ActionState.UNDONE):
+        _open_again(tx, incident, row.name, row.who, now)
+
+
+def _undo_target(tx: Connection, host: str, row: Row[Any], incident: Row[Any] | None, now: int) -> None:
+    """The rollback `row` succeeded: the action it names is no longer in force."""
+    target = _find(tx, host, row.target)
+    if target is not None and target.state in IN_FORCE:
+        values = {"state": ActionState.UNDONE, "changed_at": now}
+        tx.execute(update(actions).where(_key(host, row.target)).values(**values))
+    if incident is not None:
+        _open_again(tx, incident, row.target, row.who, now)
+
+
+def _open_again(tx: Connection, incident: Row[Any], name: str, who: str, now: int) -> None:
+    """Without the action the incident is open, unless another one holds it."""
+    others = and_(actions.c.incident == incident.id, actions.c.kind == "apply", actions.c.name != name)
+    held = tx.execute(select(actions.c.name).where(others, actions.c.state == ActionState.VERIFIED)).first()
+    if held is None and incident.state == IncidentState.MITIGATED:
+        settle(tx, incident.id, IncidentState.OPEN, f"open again: action {name} is no longer in force", who, now, name)
+
+
+def _look_back(tx: Connection, host: str, name: str, window: int, now: int) -> None:
+    """Crashes that were stored before root's account was imported."""
+    row = _find(tx, host, name)
+    assert row is not None
+    after = and_(
+        crashes.c.incident == row.incident,
+        crashes.c.unit == row.unit,
+        crashes.c.outcome.in_([outcome for outcome in Outcome if outcome.actionable]),
+        crashes.c.started > row.effective_at,
+        crashes.c.started <= row.ended + window,
+    )
+    found = tx.execute(select(crashes.c.started).where(after).order_by(crashes.c.started).limit(1)).scalar()
+    if found is not None:
+        _want(tx, row, found, now)
+        settle(tx, row.incident, IncidentState.REGRESSED, "came back after the action", "triage", now, name)
+
+
+def _want(tx: Connection, row: Row[Any], started: int, now: int) -> None:
+    place = and_(wanted_rollback.c.host == row.host, wanted_rollback.c.action == row.name)
+    if tx.execute(select(wanted_rollback.c.action).where(place)).first() is not None:
+        return
+    seconds = (started - row.ended) // 1_000_000
+    reason = f"the signature came back {max(seconds, 0)} s after action {row.name} was verified"
+    values = {"unit": row.unit, "incident": row.incident, "reason": reason, "created_at": now, "request": ""}
+    tx.execute(insert(wanted_rollback).values(host=row.host, action=row.name, **values))
+    note(tx, row.incident, now, "rollback", f"{reason}: its rollback is asked for", action=row.name)
+
+
+def _incident(tx: Connection, number: int) -> Row[Any] | None:
+    """None where the account names one that this store does not have."""
+    row = tx.execute(select(incidents).where(incidents.c.id == number)).first()
+    return None if row is None else follow(tx, row)
+
+
+def _data(row: Row[Any], incident: int, base_url: str) -> dict[str, Any]:
+    return {
+        "action": row.name,
+        "kind": row.kind,
+        "state": row.state,
+        "incident": incident,
+        "unit": row.unit,
+        "host": row.host,
+        "rule": row.rule,
+        "remedy": row.remedy,
+        "title": row.title,
+        "text": notice.masked(row.text),
+        "target": row.target or None,
+        "steps": [{"name": s["name"], "state": s["state"]} for s in json.loads(row.steps)[-40:]],
+        "url": notice.link(base_url, incident),
+    }

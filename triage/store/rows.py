@@ -1,0 +1,222 @@
+"""What the queries give: frozen rows, parsed once, with nothing of SQLAlchemy in them. Times are microseconds UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from triage.model import ActionState, Edit, Grade, Outcome, Phase, Severity, Step
+
+Row = TypeVar("Row")
+
+
+class IncidentState(StrEnum):
+    OPEN = "open"
+    MITIGATED = "mitigated"  # an action was verified
+    RESOLVED = "resolved"
+    REGRESSED = "regressed"  # came back after either
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRow:
+    """All crashes of one signature on one unit and host. `number` is what people call it by."""
+
+    number: int
+    host: str
+    unit: str
+    signature: str  # version:key
+    state: IncidentState
+    severity: Severity
+    title: str
+    rule: str | None  # None = undiagnosed
+    phase: Phase
+    outcome: Outcome
+    exception: str
+    message: str
+    place: str  # 'dflash_worker.py:715 in forward', or ''
+    sglang_version: str | None
+    crashes: int
+    alarms: int  # of those, the ones that count as failures; 0: request errors and the like only
+    first_seen: int
+    last_seen: int
+    mute_until: int | None
+    mute_why: str
+    merged_into: int | None
+    changed_at: int
+
+    def muted(self, now: int) -> bool:
+        return self.mute_until is not None and self.mute_until > now
+
+
+@dataclass(frozen=True, slots=True)
+class CrashRow:
+    """One crash; `document` is CRASH of contracts.md as it was known last."""
+
+    number: int
+    incident: int
+    id: str
+    host: str
+    unit: str
+    invocation: str
+    signature: str
+    title: str
+    rule: str | None
+    phase: Phase
+    outcome: Outcome
+    severity: Severity
+    grade: Grade
+    started: int | None
+    ended: int | None
+    opened_at: int
+    closed_at: int | None  # None: still growing
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    number: int
+    time: int
+    kind: str  # crash state mute merge action note rollback
+    text: str
+    who: str
+    action: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRow:
+    """One plan carried out or asked for, as root's account was imported last."""
+
+    name: str
+    host: str
+    kind: str  # apply | rollback
+    unit: str
+    incident: int
+    rule: str
+    remedy: str
+    target: str | None  # rollback: the action it undoes
+    state: ActionState
+    title: str
+    cost: str
+    diff: str
+    who: str
+    reason: str
+    edits: tuple[Edit, ...]
+    verify: bool
+    requested_at: int
+    started: int | None
+    ended: int | None
+    effective_at: int | None  # the unit runs with it since then
+    watched_at: int | None  # when its window had passed in silence
+    text: str
+    steps: tuple[Step, ...]
+    measured: Mapping[str, str]
+
+    @property
+    def in_force(self) -> bool:
+        return self.kind == "apply" and self.state in (ActionState.VERIFIED, ActionState.UNVERIFIED)
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more will come of it by itself."""
+        return self.state not in (ActionState.REQUESTED, ActionState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentView:
+    """What a page of one incident shows."""
+
+    incident: IncidentRow
+    crashes: tuple[CrashRow, ...]  # newest first
+    timeline: tuple[TimelineRow, ...]  # oldest first
+    actions: tuple[ActionRow, ...]  # newest first
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    """Some rows, and what to hand back as `before` for the next; None at the end."""
+
+    rows: tuple[Row, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRollback:
+    """A signature came back under an action: file a rollback of it."""
+
+    action: str
+    host: str
+    unit: str
+    incident: int
+    reason: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DueDelivery:
+    """One event for one channel whose time has come. `id` is the webhook-id, the same on every try."""
+
+    id: str
+    channel: str
+    type: str
+    payload: str
+    tries: int  # so far
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHealth:
+    host: str
+    source: str
+    cursor: str | None
+    read_at: int  # when it was last known to read
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDepth:
+    waiting: int  # events not yet handed to the channels, and deliveries not yet made
+    dead: int  # deliveries given up, until they are pruned
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    sources: tuple[SourceHealth, ...]
+    outbox: OutboxDepth
+    database_bytes: int
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSeen:
+    """A unit the store knows of, by its incidents."""
+
+    host: str
+    unit: str
+    open_incidents: int
+    incidents: int
+    last_seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCount:
+    host: str
+    unit: str
+    severity: Severity
+    state: IncidentState
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A number of another process, for /metrics. `name` without the `triage_` in front."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    crashes: int
+    incidents: int
+    events: int
