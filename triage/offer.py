@@ -1,0 +1,114 @@
+"""The remedies a rule offers for one crash: the ladder comes in, `Remedy` values with captures filled in go out.
+
+Called by `rulebook`. What fits stays in the rule's order (cheapest first), what does not goes behind it with the
+reason. It does not look at the unit: which of several spellings it uses, and with what value, is for planning to see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from triage.model import Crash, Edit, Remedy
+from triage.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
+
+_NOT_SET = frozenset({"", "None", "False", "[]"})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
+    """All rungs, those that fit first."""
+    remedies = [_remedy(text, crash, captures) for text in ladder]
+    return tuple(sorted(remedies, key=lambda remedy: remedy.blocked_by is not None))
+
+
+def fill(text: str, captures: Mapping[str, str]) -> str:
+    """Captures put into a text; what the log did not say is an ellipsis."""
+    return PLACEHOLDER.sub(lambda found: clean(captures.get(found[1], "…")), text)
+
+
+def clean(text: str) -> str:
+    """Text from a log on one line, without control characters."""
+    return _CONTROL.sub(" ", text).strip()
+
+
+def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Remedy:
+    edits = [edit for part in text.edits for edit in _edits(part, captures)]
+    blocked = _blocked(text, crash, captures)
+    return Remedy(
+        id=text.id,
+        kind=text.kind,
+        title=fill(text.title, captures),
+        cost=fill(text.cost, captures),
+        confirmed=text.confirmed,
+        edits=tuple(edits),
+        versions=fill(text.versions, captures) if text.versions else None,
+        applicable=text.kind in EDITABLE and blocked is None,
+        blocked_by=blocked,
+    )
+
+
+def _edits(text: EditText, captures: Mapping[str, str]) -> list[Edit]:
+    """One edit for each spelling: planning takes those the unit uses."""
+    value = text.value
+    if isinstance(value, str) and PLACEHOLDER.search(value):
+        whole = PLACEHOLDER.fullmatch(value)
+        value = fill(value, captures)
+        if whole and re.fullmatch(r"-?\d+", value):
+            value = int(value)
+        elif whole and re.fullmatch(r"-?\d+\.\d+", value):
+            value = float(value)
+    return [Edit(text.op, fill(name, captures), value, text.floor, text.ceiling) for name in text.names]
+
+
+def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str | None:
+    """Why it does not fit this crash. What the log does not tell blocks nothing."""
+    flags = crash.context.flags
+    for edit in text.edits:
+        for name in PLACEHOLDER.findall(f"{edit.value} {' '.join(edit.names)}"):
+            if not captures.get(name):
+                return f"the log does not tell the {name.replace('_', ' ')} that the edit needs"
+        for name in edit.names:
+            if PLACEHOLDER.search(name) and not re.fullmatch(FLAG, fill(name, captures)):
+                return f"{fill(name, captures)!r} is no flag"
+    if text.phases and crash.phase not in text.phases:
+        return f"it helps only in {' or '.join(text.phases)}, this one came in {crash.phase}"
+    for condition in text.flags:
+        if any(name in flags for name in condition.names) and not flag_holds(condition, flags):
+            return f"the server's {_words(condition)} says otherwise"
+    for flag in text.requires:
+        if flags and not _given(flag, flags):
+            return f"the server does not run with {flag}"
+    for flag in text.conflicts:
+        if _given(flag, flags):
+            return f"it does not go together with {flag}"
+    return None
+
+
+def flag_holds(condition: FlagCondition, flags: Mapping[str, str]) -> bool:
+    """Does one of the condition's flags fulfil it?"""
+    known = [flags[name] for name in condition.names if name in flags]
+    return any(_fulfils(condition, value) for value in known) if known else condition.or_unknown
+
+
+def _fulfils(condition: FlagCondition, value: str) -> bool:
+    if condition.present is not None and condition.present == (value in _NOT_SET):
+        return False
+    if condition.equals and value.strip("'\"").lower() not in {wanted.lower() for wanted in condition.equals}:
+        return False
+    if condition.above is None and condition.below is None:
+        return True
+    try:
+        number = float(value)
+    except ValueError:
+        return False
+    above = condition.above is None or number > condition.above
+    return above and (condition.below is None or number < condition.below)
+
+
+def _given(flag: str, flags: Mapping[str, str]) -> bool:
+    return flags.get(flag.removeprefix("--").replace("-", "_"), "") not in _NOT_SET
+
+
+def _words(condition: FlagCondition) -> str:
+    return " or ".join("--" + name.replace("_", "-") for name in condition.names)

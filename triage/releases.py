@@ -1,0 +1,63 @@
+"""Order of SGLang's release numbers: a text comes in, a comparable value or a yes or no goes out.
+
+Just as much of PEP 440 as release numbers in logs and rules need (0.5.12, 0.4.6.post5, 0.5.4rc1), so that one-shot
+commands import nothing for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)(?:[.-]?(a|b|rc|dev|post)\.?(\d*))?(?:[.+-].*)?")
+_STAGE = {"dev": -4, "a": -3, "b": -2, "rc": -1, "post": 1}
+_BOUND = re.compile(r"\s*(>=|<=|==|!=|<|>|~=)\s*(\S+)\s*")
+
+
+def release_key(text: str) -> tuple[tuple[int, ...], int, int] | None:
+    """A value that sorts like the releases do; None where the text is no release number."""
+    found = _RELEASE.fullmatch(text.strip())
+    if found is None:
+        return None
+    numbers = [int(part) for part in found[1].split(".")]
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers), _STAGE.get(found[2] or "", 0), int(found[3] or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Specifier:
+    """`>=0.5.0,<0.5.14`: bounds that all have to hold."""
+
+    bounds: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Specifier | None:
+        """None where the text is no such list."""
+        bounds = []
+        for part in text.split(","):
+            found = _BOUND.fullmatch(part)
+            if found is None or release_key(found[2]) is None:
+                return None
+            bounds.append((found[1], found[2]))
+        return cls(tuple(bounds))
+
+    def holds(self, release: str) -> bool:
+        """True too for what is no release number: nothing is ruled out by a build nobody can place."""
+        key = release_key(release)
+        return key is None or all(_holds(key, op, bound) for op, bound in self.bounds)
+
+
+def _holds(key: tuple[tuple[int, ...], int, int], op: str, bound: str) -> bool:
+    other = release_key(bound)
+    assert other is not None
+    if op == "~=":
+        return key >= other and key[0][: len(other[0]) - 1] == other[0][:-1]
+    return {
+        ">=": key >= other,
+        "<=": key <= other,
+        "==": key == other,
+        "!=": key != other,
+        "<": key < other,
+        ">": key > other,
+    }[op]

@@ -1,0 +1,187 @@
+"""What a rule says, as frozen values.
+
+`rulefile` makes them out of YAML, `rulebook` matches crashes with them, `rulecheck` proves them. Nothing here reads a
+file, searches a text or knows YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from triage.model import Outcome, Phase, Severity
+
+EDITABLE = ("flag", "env", "unit")  # the kinds of remedies that `triage apply` can carry out
+FLAG = r"--[A-Za-z0-9][A-Za-z0-9_.-]*"
+PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a rule file, counted from 1."""
+
+    path: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression as written, and the literals of which every text it matches holds at least one."""
+
+    text: str
+    mark: Mark
+    needs: tuple[str, ...] = ()  # empty: none could be derived
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        return tuple(re.findall(r"\(\?P<([a-z][a-z0-9_]*)>", self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class FramePattern:
+    """A place in a stack: globs over the file's name and the function's."""
+
+    file: str
+    function: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class FlagCondition:
+    """A condition on the server's own flags (`crash.context.flags`); one of the names has to fulfil it.
+
+    A flag that the log does not tell fulfils nothing, unless `or_unknown` is set.
+    """
+
+    names: tuple[str, ...]
+    above: float | None = None
+    below: float | None = None
+    equals: tuple[str, ...] = ()
+    present: bool | None = None
+    or_unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One way in which a rule matches: all that is given has to hold; within a tuple one is enough.
+
+    `exceptions`, `messages` and `places` have to hold for the same link of the root's chain; `places` is the frame that
+    names its place, `frames` any frame of the chain; `lines` stand anywhere in the crash's evidence; `result`, `code`
+    and `status` are the end of the unit.
+    """
+
+    mark: Mark
+    exceptions: tuple[str, ...] = ()
+    messages: tuple[Pattern, ...] = ()
+    frames: tuple[FramePattern, ...] = ()
+    places: tuple[FramePattern, ...] = ()
+    lines: tuple[Pattern, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    result: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
+    flags: tuple[FlagCondition, ...] = ()
+    unless: tuple[Clause, ...] = ()
+    anchors: tuple[str, ...] = ()  # written by the author, or derived: one of them stands in every crash it matches
+
+    @property
+    def specificity(self) -> int:
+        """How much has to be right for it to match: a place or a wording says more than a phase."""
+        unit = self.result or self.code or self.status
+        weights = (
+            (self.exceptions, 2),
+            (self.messages, 4),
+            (self.places, 4),
+            (self.frames, 3),
+            (self.lines, 3),
+            (unit, 3),
+            (self.flags, 2),
+            (self.phases, 1),
+        )
+        return sum(weight for given, weight in weights if given)
+
+
+@dataclass(frozen=True, slots=True)
+class EditText:
+    """One edit as a rule writes it. Several names mean: whichever of these spellings the unit uses."""
+
+    op: str
+    names: tuple[str, ...]
+    mark: Mark
+    value: str | int | float | None = None
+    floor: float | None = None
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemedyText:
+    """One rung of the ladder, before a crash has filled in its captures."""
+
+    id: str
+    kind: str
+    title: str
+    cost: str
+    confirmed: bool
+    mark: Mark
+    edits: tuple[EditText, ...] = ()
+    versions: str | None = None
+    requires: tuple[str, ...] = ()  # flags the server has to run with
+    conflicts: tuple[str, ...] = ()  # flags it must not run with
+    phases: tuple[Phase, ...] = ()  # `when`: only in these phases
+    flags: tuple[FlagCondition, ...] = ()  # `when`: only if the server's flags say so
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A whole little log. `name` says what it shows; `first` and `captures` are what its match has to offer."""
+
+    name: str
+    log: str
+    mark: Mark
+    first: str | None = None
+    captures: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule file. `digest` is the SHA-256 of the file's text."""
+
+    id: str
+    area: str
+    path: Path
+    digest: str
+    title: str
+    cause: str
+    severity: Severity
+    confidence: float
+    rank: int
+    clauses: tuple[Clause, ...]
+    remedies: tuple[RemedyText, ...]
+    references: tuple[str, ...] = ()
+    applies: str | None = None  # releases it is about: '>=0.5.0,<0.5.14'
+    fixed_in: str | None = None
+    false_positives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The second document of a rule file: logs the rule has to win, and logs it must not match."""
+
+    samples: tuple[Sample, ...]
+    near_misses: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All rules in force, by id, after later folders have overridden earlier ones."""
+
+    rules: tuple[Rule, ...]
+    masked: tuple[str, ...] = ()  # ids that an empty file switches off
+
+    def get(self, rule_id: str) -> Rule | None:
+        return next((rule for rule in self.rules if rule.id == rule_id), None)

@@ -1,0 +1,226 @@
+"""Rules in force, ready to match: a crash comes in, its matches go out, best first.
+
+Called by `diagnose`. One automaton over all anchors says which rules can match at all; only those run their regexes,
+each under a time limit on capped text. A rule that runs out of time three times is quarantined and told in `notices`.
+It reads no log and decides nothing about applying.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import ahocorasick_rs
+import regex
+
+from triage.model import Crash, Frame, Link, Match
+from triage.offer import clean, fill, flag_holds, offer
+from triage.releases import Specifier
+from triage.rule import Clause, FramePattern, Pattern, Rule
+from triage.rulefile import load_rules
+
+SEARCH_SECONDS = 0.1  # `regex` counts the process's CPU time
+TIMEOUTS = 3
+LINE_CAP = 2_000
+TEXT_CAP = 64_000
+CAPTURE_CAP = 200
+# Lines that hold every flag's name, or advice that is printed under any failure: nothing may match on them.
+_DUMPS = ("server_args=ServerArgs(", "Possible solutions:", "usage: ", "dict_keys([")
+
+
+class OutOfTime(Exception):
+    """A regex did not finish in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What of a crash the rules look at, prepared once: the same texts for the automaton and for the regexes."""
+
+    crash: Crash
+    chain: tuple[tuple[Link, str], ...]  # links of the root, each with its capped message
+    text: str  # the crash's lines and messages, capped, one below the other
+    gate: str  # everything an anchor may stand in
+
+    @classmethod
+    def of(cls, crash: Crash) -> Evidence:
+        chain = tuple((link, _capped(link.message)) for link in crash.root.chain)
+        text = _capped("\n".join(_lines(crash)))
+        words = [message for _, message in chain]
+        words += [f"{link.exception}\n{' '.join(frame.file for frame in frames(link))}" for link, _ in chain]
+        if crash.end:
+            words += filter(None, (crash.end.result, crash.end.code, crash.end.status))
+        return cls(crash, chain, text, "\n".join((*words, text)))
+
+
+def _lines(crash: Crash) -> list[str]:
+    """The texts of the crash's lines and messages, each once, without dumps that hold every word."""
+    lines = (line for failure in crash.failures for line in failure.lines)
+    texts = dict.fromkeys(line.text for line in (*crash.evidence, *lines, *crash.context.warnings))
+    texts |= dict.fromkeys(link.message for failure in crash.failures for link in failure.chain)
+    return [text[:LINE_CAP] for text in texts if not any(dump in text[:400] for dump in _DUMPS)]
+
+
+def frames(link: Link) -> tuple[Frame, ...]:
+    return link.frames or ((link.frame,) if link.frame else ())
+
+
+def _capped(text: str) -> str:
+    """Head and tail: the cause stands at one of the two."""
+    return text if len(text) <= TEXT_CAP else text[: TEXT_CAP // 2] + "\n" + text[-TEXT_CAP // 2 :]
+
+
+class Rulebook:
+    """All rules in force. Its only state is what it learned about slow regexes."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        self.quarantined: dict[str, str] = {}  # rule id -> why
+        self.notices: list[str] = []
+        self._timeouts: Counter[str] = Counter()
+        self._compiled: dict[str, regex.Pattern[str]] = {}
+        anchors: dict[str, set[int]] = {}
+        for number, rule in enumerate(self.rules):
+            for clause in rule.clauses:
+                for anchor in clause.anchors:
+                    anchors.setdefault(anchor, set()).add(number)
+        self._wanted = tuple(anchors.values())
+        self._automaton = ahocorasick_rs.AhoCorasick(
+            list(anchors), implementation=ahocorasick_rs.Implementation.DFA, store_patterns=False
+        )
+
+    @classmethod
+    def load(cls, folders: Iterable[Path]) -> Rulebook:
+        """Raises RuleErrors with all that is wrong in the files."""
+        return cls(load_rules(folders).rules)
+
+    def match(self, crash: Crash) -> tuple[Match, ...]:
+        """The rules that mean this crash: by rank, then by how much had to be right, then by confidence."""
+        evidence = Evidence.of(crash)
+        found = []
+        for number in self.candidates(evidence):
+            rule = self.rules[number]
+            hit = self._hit(rule, evidence)
+            if hit is not None:
+                clause, captures = hit
+                order = (-rule.rank, -clause.specificity, -rule.confidence, rule.id)
+                found.append((order, _match(rule, crash, captures)))
+        return tuple(match for _, match in sorted(found, key=lambda pair: pair[0]))
+
+    def candidates(self, evidence: Evidence) -> list[int]:
+        """Numbers of the rules of which an anchor stands in the evidence. Overlapping: no anchor may hide another."""
+        hits = self._automaton.find_matches_as_indexes(evidence.gate, overlapping=True)
+        return sorted({number for index in {hit[0] for hit in hits} for number in self._wanted[index]})
+
+    def _hit(self, rule: Rule, evidence: Evidence) -> tuple[Clause, dict[str, str]] | None:
+        """The most specific clause that holds, with its captures."""
+        release = evidence.crash.context.sglang_version
+        if rule.id in self.quarantined or (release and rule.applies and not _covers(rule.applies, release)):
+            return None
+        try:
+            for clause in sorted(rule.clauses, key=lambda c: -c.specificity):
+                captures = self._holds(clause, evidence)
+                if captures is not None:
+                    return clause, captures
+        except OutOfTime:
+            self._timeouts[rule.id] += 1
+            if self._timeouts[rule.id] >= TIMEOUTS:
+                self._quarantine(rule, f"its pattern ran out of time {TIMEOUTS} times: make it stricter")
+        except regex.error as error:
+            self._quarantine(rule, f"its pattern is no regular expression ({error}): run `triage rules check`")
+        return None
+
+    def _quarantine(self, rule: Rule, why: str) -> None:
+        self.quarantined[rule.id] = why
+        self.notices.append(f"rule {rule.id} is out of force until the next start: {why}")
+
+    def _holds(self, clause: Clause, evidence: Evidence) -> dict[str, str] | None:
+        """The captures where all of the clause holds, else None. The cheap conditions come first."""
+        crash, end = evidence.crash, evidence.crash.end
+        if clause.phases and crash.phase not in clause.phases:
+            return None
+        if clause.outcomes and crash.outcome not in clause.outcomes:
+            return None
+        for wanted, is_ in ((clause.result, "result"), (clause.code, "code"), (clause.status, "status")):
+            if wanted and (end is None or getattr(end, is_) not in wanted):
+                return None
+        if not all(flag_holds(condition, crash.context.flags) for condition in clause.flags):
+            return None
+        if clause.frames and not any(_at(clause.frames, f) for link, _ in evidence.chain for f in frames(link)):
+            return None
+        captures = self._link(clause, evidence)
+        if captures is None:
+            return None
+        if clause.lines:
+            found = self._search(clause.lines, evidence.text)
+            if found is None:
+                return None
+            captures |= found
+        if any(self._holds(unless, evidence) is not None for unless in clause.unless):
+            return None
+        return captures
+
+    def _link(self, clause: Clause, evidence: Evidence) -> dict[str, str] | None:
+        """The first link of the root's chain for which exception, place and message hold."""
+        if not clause.exceptions and not clause.messages and not clause.places:
+            return {}
+        for link, message in evidence.chain:
+            if clause.exceptions and not _is(link.exception, clause.exceptions):
+                continue
+            if clause.places and not (link.frame and _at(clause.places, link.frame)):
+                continue
+            found = self._search(clause.messages, message) if clause.messages else {}
+            if found is not None:
+                return found
+        return None
+
+    def _search(self, patterns: tuple[Pattern, ...], text: str) -> dict[str, str] | None:
+        """The captures of the first pattern found, else None."""
+        for pattern in patterns:
+            compiled = self._compiled.get(pattern.text)
+            if compiled is None:
+                compiled = self._compiled[pattern.text] = regex.compile(pattern.text, regex.MULTILINE)
+            try:
+                found = compiled.search(text, timeout=SEARCH_SECONDS)
+            except TimeoutError as error:
+                raise OutOfTime from error
+            if found is not None:
+                return {name: clean(value)[:CAPTURE_CAP] for name, value in found.groupdict().items() if value}
+        return None
+
+
+def _match(rule: Rule, crash: Crash, captures: dict[str, str]) -> Match:
+    return Match(
+        rule=rule.id,
+        rule_digest=rule.digest,
+        title=fill(rule.title, captures),
+        confidence=rule.confidence,
+        cause=fill(rule.cause, captures),
+        severity=rule.severity,
+        captures=MappingProxyType(captures),
+        references=rule.references,
+        remedies=offer(rule.remedies, crash, captures),
+    )
+
+
+def _covers(applies: str, release: str) -> bool:
+    specifier = Specifier.parse(applies)
+    return specifier is None or specifier.holds(release)
+
+
+def _is(exception: str, wanted: tuple[str, ...]) -> bool:
+    """By the class's own name, unless a rule writes the dotted one."""
+    return exception in wanted or exception.rsplit(".", 1)[-1] in wanted
+
+
+def _at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
+    """Do the globs mean this frame? `Class.method`, as newer Pythons print it, is the method too."""
+    names = (frame.function, frame.function.rsplit(".", 1)[-1])
+    return any(
+        fnmatch.fnmatchcase(frame.file, pattern.file)
+        and any(fnmatch.fnmatchcase(name, pattern.function) for name in names)
+        for pattern in patterns
+    )

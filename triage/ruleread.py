@@ -1,0 +1,325 @@
+"""The language of rule files: sound YAML nodes come in, a `Rule` or a `Proof` goes out, problems stay with the reader.
+
+Called by `rulefile`. docs/rules.md says the same for people, rules/schema.json for editors.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from triage.anchors import SHORTEST, needed
+from triage.model import Outcome, Phase, Severity
+from triage.releases import Specifier
+from triage.rule import (
+    EDITABLE,
+    FLAG,
+    PLACEHOLDER,
+    Clause,
+    EditText,
+    FlagCondition,
+    FramePattern,
+    Pattern,
+    Proof,
+    RemedyText,
+    Rule,
+    Sample,
+)
+from triage.rulenode import Node, Reader
+
+KINDS = (*EDITABLE, "upgrade", "downgrade", "install", "system", "model", "hardware", "request", "advice")
+_FLAG, _ENV, _UNIT = FLAG, r"[A-Za-z_][A-Za-z0-9_]*", r"(Unit|Service)\.[A-Z][A-Za-z]+"
+# op -> (remedy kind, spelling of the name, value: required, forbidden, number or optional)
+OPS = {
+    "set-flag": ("flag", _FLAG, "optional"),
+    "remove-flag": ("flag", _FLAG, "forbidden"),
+    "cap-flag": ("flag", _FLAG, "number"),
+    "scale-flag": ("flag", _FLAG, "number"),
+    "step-flag": ("flag", _FLAG, "number"),
+    "set-env": ("env", _ENV, "required"),
+    "unset-env": ("env", _ENV, "forbidden"),
+    "set-unit": ("unit", _UNIT, "required"),
+}
+_WORD = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_RULE = (
+    [
+        "title",
+        "cause",
+        "severity",
+        "confidence",
+        "rank",
+        "match",
+        "remedies",
+        "references",
+        "applies",
+        "fixed_in",
+        "false_positives",
+    ],
+    ["title", "cause", "severity", "match"],
+)
+_CLAUSE = ["exception", "message", "frame", "at", "lines", "phase", "outcome", "unit", "flags", "unless", "anchors"]
+_CONDITION = ["flag", "above", "below", "is", "present", "or_unknown"]
+_REMEDY = ["id", "kind", "title", "cost", "confirmed", "edits", "versions", "requires", "conflicts", "when"]
+_SAMPLE = ["name", "why", "log", "first", "captures"]
+
+
+def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
+    """One rule. What is wrong is in `r.problems`; the value is then not to be used."""
+    if not _WORD.fullmatch(path.stem):
+        r.wrong(node, f"the file's name '{path.stem}' is the rule's id: use a-z, 0-9, '.', '_' and '-' only")
+    keys = r.mapping(node, *_RULE, what="a rule") if r.sound(node) else {}
+    match = keys.get("match")
+    clauses = tuple(_clause(r, item) for item in r.items(match))
+    remedies = tuple(_remedy(r, item) for item in r.items(keys.get("remedies")))
+    confidence = r.number(keys.get("confidence"), 0, 1)
+    rule = Rule(
+        id=path.stem,
+        area=path.parent.name,
+        path=path,
+        digest=digest,
+        title=r.text(keys.get("title"), 120),
+        cause=r.text(keys.get("cause")),
+        severity=r.choice(keys.get("severity"), Severity) or Severity.ERROR,
+        confidence=0.8 if confidence is None else confidence,
+        rank=int(r.number(keys.get("rank"), -10, 10) or 0),
+        clauses=clauses,
+        remedies=remedies,
+        references=r.texts(keys.get("references")),
+        applies=_specifier(r, keys.get("applies")),
+        fixed_in=r.text(keys.get("fixed_in")) or None,
+        false_positives=r.texts(keys.get("false_positives")),
+    )
+    _placeholders(r, keys, rule)
+    _ids(r, keys.get("remedies"), remedies)
+    return rule
+
+
+def read_proof(r: Reader, node: Node) -> Proof:
+    keys = r.mapping(node, ("samples", "near_misses"), what="a proof") if r.sound(node) else {}
+    samples = tuple(_sample(r, item, "name") for item in r.items(keys.get("samples")))
+    return Proof(samples, tuple(_sample(r, item, "why") for item in r.items(keys.get("near_misses"))))
+
+
+def _clause(r: Reader, node: Node) -> Clause:
+    keys = r.mapping(node, _CLAUSE, what="a match")
+    unit = r.mapping(keys["unit"], ("result", "code", "status"), what="unit") if "unit" in keys else {}
+    clause = Clause(
+        mark=r.mark(node),
+        exceptions=r.texts(keys.get("exception")),
+        messages=_patterns(r, keys.get("message")),
+        frames=tuple(_frame(r, item) for item in r.items(keys.get("frame"))),
+        places=tuple(_frame(r, item) for item in r.items(keys.get("at"))),
+        lines=_patterns(r, keys.get("lines")),
+        phases=r.choices(keys.get("phase"), Phase),
+        outcomes=r.choices(keys.get("outcome"), Outcome),
+        result=r.texts(unit.get("result")),
+        code=r.texts(unit.get("code")),
+        status=r.texts(unit.get("status")),
+        flags=_conditions(r, keys.get("flags")),
+        unless=tuple(_condition_clause(r, item) for item in r.items(keys.get("unless"))),
+    )
+    anchors = r.texts(keys.get("anchors"))
+    for item, anchor in zip(r.items(keys.get("anchors")), anchors, strict=True):
+        if len(anchor) < SHORTEST:
+            r.wrong(item, f"'{anchor}' stands in every log: an anchor has at least {SHORTEST} characters")
+    anchors = anchors or _derived(clause)
+    if not anchors and keys:
+        r.wrong(
+            node,
+            f"nothing in this match is a literal of {SHORTEST} characters that every crash it means must hold:"
+            " add an exception, a wording or `anchors`",
+        )
+    return _with_anchors(clause, anchors)
+
+
+def _condition_clause(r: Reader, node: Node) -> Clause:
+    """A clause below `unless`: the same language, but it needs no anchor of its own."""
+    keys = r.mapping(node, [k for k in _CLAUSE if k not in ("unless", "anchors", "unit")], what="unless")
+    return Clause(
+        mark=r.mark(node),
+        exceptions=r.texts(keys.get("exception")),
+        messages=_patterns(r, keys.get("message")),
+        frames=tuple(_frame(r, item) for item in r.items(keys.get("frame"))),
+        places=tuple(_frame(r, item) for item in r.items(keys.get("at"))),
+        lines=_patterns(r, keys.get("lines")),
+        phases=r.choices(keys.get("phase"), Phase),
+        outcomes=r.choices(keys.get("outcome"), Outcome),
+        flags=_conditions(r, keys.get("flags")),
+    )
+
+
+def _with_anchors(clause: Clause, anchors: tuple[str, ...]) -> Clause:
+    values = {name: getattr(clause, name) for name in clause.__slots__}
+    return Clause(**{**values, "anchors": anchors})
+
+
+def _derived(clause: Clause) -> tuple[str, ...]:
+    """The most telling group of literals of which one has to stand in the crash's text."""
+    groups: list[tuple[str, ...]] = [clause.exceptions, clause.result, clause.status]
+    for patterns in (clause.messages, clause.lines):
+        if all(pattern.needs for pattern in patterns):
+            groups.append(tuple(dict.fromkeys(need for pattern in patterns for need in pattern.needs)))
+    for frames in (clause.places, clause.frames):
+        groups.append(tuple(max(re.split(r"[*?\[\]]", frame.file), key=len) for frame in frames))
+    sound = [group for group in groups if group and min(map(len, group)) >= SHORTEST]
+    return max(sound, key=lambda group: min(map(len, group)), default=())
+
+
+def _patterns(r: Reader, node: Node | None) -> tuple[Pattern, ...]:
+    """Compiling them all would cost each one-shot command 100 ms: the book does it on first use, `rulecheck` always."""
+    return tuple(Pattern(text, r.mark(item), needed(text)) for item in r.items(node) if (text := r.text(item)))
+
+
+def _frame(r: Reader, node: Node) -> FramePattern:
+    """`file.py` or `file.py:function`, both globs."""
+    file, _, function = r.text(node).partition(":")
+    if file and "/" in file:
+        r.wrong(node, "a frame is named by its file alone, without folders: drop them")
+    return FramePattern(file, function or "*")
+
+
+def _conditions(r: Reader, node: Node | None) -> tuple[FlagCondition, ...]:
+    found = []
+    for item in r.items(node):
+        keys = r.mapping(item, _CONDITION, ("flag",), what="a condition on flags")
+        names = r.texts(keys.get("flag"))
+        for name_node, name in zip(r.items(keys.get("flag")), names, strict=True):
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+                r.wrong(name_node, "a condition names flags as server_args does: words with underscores, no dashes")
+        condition = FlagCondition(
+            names=names,
+            above=r.number(keys.get("above")),
+            below=r.number(keys.get("below")),
+            equals=tuple(str(r.scalar(value)) for value in r.items(keys.get("is"))),
+            present=r.boolean(keys.get("present")),
+            or_unknown=bool(r.boolean(keys.get("or_unknown"))),
+        )
+        if keys and not {"above", "below", "is", "present"} & keys.keys():
+            r.wrong(item, "a condition on flags compares nothing: add above, below, is or present")
+        found.append(condition)
+    return tuple(found)
+
+
+def _remedy(r: Reader, node: Node) -> RemedyText:
+    keys = r.mapping(node, _REMEDY, ("id", "kind", "title", "cost", "confirmed"), what="a remedy")
+    kind = r.text(keys.get("kind"))
+    known = "kind" not in keys or r.one_of(keys["kind"], kind, KINDS)
+    when = r.mapping(keys["when"], ("phase", "flags"), what="when") if "when" in keys else {}
+    edits = tuple(_edit(r, item, kind) for item in r.items(keys.get("edits")))
+    versions = _requirement(r, keys.get("versions"))
+    if keys and known and kind in EDITABLE and not edits:
+        r.wrong(node, f"a remedy of kind {kind} has to say its edits: add them, or make it an advice")
+    if keys and known and kind not in EDITABLE and edits:
+        r.wrong(node, f"a remedy of kind {kind} edits nothing: drop the edits or change the kind")
+    if keys and kind in ("upgrade", "downgrade") and not versions:
+        r.wrong(node, f"an {kind} has to say which releases: add versions: 'sglang>=0.5.13'")
+    return RemedyText(
+        id=r.text(keys.get("id")),
+        kind=kind,
+        title=r.text(keys.get("title"), 160),
+        cost=r.text(keys.get("cost"), 400),
+        confirmed=bool(r.boolean(keys.get("confirmed"))),
+        mark=r.mark(node),
+        edits=edits,
+        versions=versions,
+        requires=_names(r, keys.get("requires")),
+        conflicts=_names(r, keys.get("conflicts")),
+        phases=r.choices(when.get("phase"), Phase),
+        flags=_conditions(r, when.get("flags")),
+    )
+
+
+def _names(r: Reader, node: Node | None) -> tuple[str, ...]:
+    names = r.texts(node)
+    for item, name in zip(r.items(node), names, strict=True):
+        if not re.fullmatch(_FLAG, name):
+            r.wrong(item, f"'{name}' is no flag: write it as on the command line, with its dashes")
+    return names
+
+
+def _edit(r: Reader, node: Node, kind: str) -> EditText:
+    keys = r.mapping(node, ("op", "name", "value", "floor", "ceiling"), ("op", "name"), what="an edit")
+    op, names = r.text(keys.get("op")), r.texts(keys.get("name"))
+    value = r.scalar(keys.get("value"))
+    if "op" in keys and r.one_of(keys["op"], op, OPS):
+        of_kind, spelling, wanted = OPS[op]
+        if kind in EDITABLE and of_kind != kind:
+            r.wrong(keys["op"], f"{op} belongs to a remedy of kind {of_kind}, this one is {kind}: change one of them")
+        for item, name in zip(r.items(keys.get("name")), names, strict=True):
+            captured = op.endswith("-flag") and PLACEHOLDER.fullmatch(name)
+            if name and not captured and not re.fullmatch(spelling, name):
+                r.wrong(item, f"'{name}' is no name for {op}: write it like {_LIKE[of_kind]}")
+        if len(names) > 1 and op not in ("cap-flag", "scale-flag", "step-flag", "remove-flag"):
+            r.wrong(keys["name"], f"{op} takes one name: several spellings make sense only where one has to be there")
+        number = isinstance(value, int | float) or (isinstance(value, str) and PLACEHOLDER.fullmatch(value))
+        if wanted == "forbidden" and "value" in keys:
+            r.wrong(keys["value"], f"{op} takes no value: drop it")
+        elif wanted == "required" and value is None:
+            r.wrong(node, f"{op} needs a value: add it")
+        elif wanted == "number" and not number:
+            r.wrong(node, f"{op} needs a number as its value: add it")
+    return EditText(op, names, r.mark(node), value, r.number(keys.get("floor")), r.number(keys.get("ceiling")))
+
+
+_LIKE = {"flag": "--mem-fraction-static", "env": "SGLANG_USE_AITER", "unit": "Service.LimitNOFILE"}
+
+
+def _specifier(r: Reader, node: Node | None) -> str | None:
+    text = r.text(node)
+    if node is not None and text and Specifier.parse(text) is None:
+        r.wrong(node, f"'{text}' is no range of releases: write it like '>=0.5.0,<0.5.14'")
+    return text or None
+
+
+def _requirement(r: Reader, node: Node | None) -> str | None:
+    """`sglang>=0.5.13`, several separated by blanks; placeholders are allowed."""
+    text = r.text(node, 200)
+    for part in PLACEHOLDER.sub("1", text).split():
+        name = re.match(r"[A-Za-z0-9._-]+", part)
+        if node is not None and (name is None or (part != name[0] and Specifier.parse(part[name.end() :]) is None)):
+            r.wrong(node, f"'{part}' is no package and range: write it like 'sglang>=0.5.13'")
+    return text or None
+
+
+def _sample(r: Reader, node: Node, label: str) -> Sample:
+    keys = r.mapping(node, _SAMPLE, (label, "log"), what="a sample" if label == "name" else "a near-miss")
+    log = r.text(keys.get("log"), 200_000)
+    captures = keys.get("captures")
+    pairs = captures.value if captures is not None and captures.id == "mapping" else []
+    if captures is not None and captures.id != "mapping":
+        r.wrong(captures, "captures have to be a mapping (name: value): write them so")
+    return Sample(
+        name=r.text(keys.get(label), 200),
+        log=log + "\n",
+        mark=r.mark(node),
+        first=r.text(keys.get("first")) or None,
+        captures=tuple((str(name.value), r.text(value)) for name, value in pairs),
+    )
+
+
+def _placeholders(r: Reader, keys: dict[str, Node], rule: Rule) -> None:
+    """A `{name}` in a text has to be captured by some pattern."""
+    known = {
+        name for clause in rule.clauses for pattern in (*clause.messages, *clause.lines) for name in pattern.captures
+    }
+    stack = [keys[k] for k in ("title", "cause", "remedies") if k in keys]
+    while stack:
+        node = stack.pop()
+        if node.id == "mapping":
+            stack += [value for _, value in node.value]
+        elif node.id == "sequence":
+            stack += node.value
+        else:
+            for name in PLACEHOLDER.findall(str(node.value)):
+                if name not in known:
+                    r.wrong(node, f"{{{name}}} is captured by no pattern of `match`: add (?P<{name}>...) there")
+
+
+def _ids(r: Reader, node: Node | None, remedies: tuple[RemedyText, ...]) -> None:
+    seen: set[str] = set()
+    for item, remedy in zip(r.items(node), remedies, strict=True):
+        if remedy.id and not _WORD.fullmatch(remedy.id):
+            r.wrong(item, f"the remedy's id '{remedy.id}' is not plain: use a-z, 0-9, '.', '_' and '-' only")
+        if remedy.id in seen:
+            r.wrong(item, f"the remedy '{remedy.id}' is there twice: rename one")
+        seen.add(remedy.id)
