@@ -10,7 +10,7 @@ from __future__ import annotations
 
 SHORTEST = 4  # shorter anchors stand in every log
 
-_CLASSES = frozenset("dDwWsSbBAZzGKRXhHvVpPLmM")
+_CLASSES = frozenset("dDwWsSbBAZzGKRXhHvVmM")
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -45,8 +45,10 @@ def literal_runs(branch: str) -> list[str]:
             escaped = branch[i + 1 : i + 2]
             if escaped in _CONTROL:
                 run.append(_CONTROL[escaped])
-            elif escaped.isdigit() or escaped in _CLASSES or escaped.isalpha():
+            elif escaped in _CLASSES:
                 end()
+            elif escaped.isalnum() or not escaped:
+                return []  # \x41, \u2026, \p{L}, back-references: more characters belong to it
             else:
                 run.append(escaped)
             i += 2

@@ -46,27 +46,30 @@ class Reader:
         self.problems.append((self.mark(node), text))
 
     def sound(self, root: Node) -> bool:
-        """Only plain YAML: no tags of other types, no aliases, no duplicate keys, not too deep."""
-        before, seen = len(self.problems), set[int]()
+        """Is it plain YAML, fit to be read on: no tags of other types, no aliases, not too deep?"""
+        unfit, seen = False, set[int]()
         stack = [(root, 1)]
         while stack:
             node, depth = stack.pop()
             if id(node) in seen:
                 self.wrong(node, "YAML anchors and aliases are not taken: write the value out")
+                unfit = True
                 continue
             seen.add(id(node))
             if depth > _DEEPEST:
                 self.wrong(node, f"nested deeper than {_DEEPEST} levels: flatten it")
+                unfit = True
                 continue
             if not node.tag.startswith(PLAIN) or node.tag.removeprefix(PLAIN) not in _TAGS:
                 self.wrong(node, f"the tag {node.tag.removeprefix(PLAIN)} is not taken: write a plain value, quoted")
+                unfit = True
                 continue
             if node.id == "sequence":
                 stack += [(item, depth + 1) for item in node.value]
             elif node.id == "mapping":
                 self._keys(node)
                 stack += [(item, depth + 1) for pair in node.value for item in pair]
-        return len(self.problems) == before
+        return not unfit
 
     def _keys(self, node: Node) -> None:
         first: dict[str, Mark] = {}
@@ -88,9 +91,11 @@ class Reader:
         allowed = tuple(allowed)
         pairs = {}
         for key, value in node.value:
-            if key.value in allowed:
+            if key.id == "scalar" and key.value in allowed:
                 pairs[key.value] = value
             else:
+                if key.id != "scalar":
+                    continue
                 near = difflib.get_close_matches(key.value, allowed, 1)
                 mend = f"did you mean '{near[0]}'?" if near else f"{what} takes {', '.join(allowed)}"
                 self.wrong(key, f"unknown key '{key.value}': {mend}")

@@ -1,0 +1,215 @@
+"""Rules and a crash come in, matches go out, best first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rules.crashes import book, crash, link, rule, write
+from triage.model import Outcome, Phase, UnitEnd
+from triage.rulebook import TIMEOUTS, Evidence
+
+REMEDY = """remedies:
+  - id: cap
+    kind: flag
+    title: "Cap at {limit}"
+    cost: "Some speed"
+    confirmed: true
+    edits: [{op: cap-flag, name: [--a-tokens, --b-tokens], value: "{limit}"}]
+  - id: newer
+    kind: upgrade
+    title: Newer
+    cost: A new release
+    confirmed: false
+    versions: sglang>=0.5.15
+"""
+
+
+def ids(folder: Path, *args: object, **kwargs: object) -> list[str]:
+    return [m.rule for m in book(folder).match(crash(*args, **kwargs))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("match", "hits"),
+    [
+        ("{exception: [AttributeError, TypeError]}", True),
+        ("{exception: [torch.AttributeError]}", False),
+        ("{exception: [KeyError]}", False),
+        ("{message: \"'NoneType' object has no attribute '(?P<name>[a-z_]+)'\"}", True),
+        ("{exception: [RuntimeError], message: NoneType}", False),  # both hold, but not for one link
+        ("{exception: [RuntimeError], message: Capture cuda graph failed}", True),
+        ("{at: 'dflash_*.py'}", True),
+        ("{at: 'dflash_*.py:draft'}", True),
+        ("{at: 'scheduler.py'}", False),  # only the outermost frame is there
+        ("{frame: 'scheduler.py:run_*'}", True),
+        ("{exception: AttributeError, phase: [capture]}", False),
+        ("{exception: AttributeError, phase: [serving]}", True),
+        ("{exception: AttributeError, outcome: [unknown]}", False),
+        ("{lines: 'TP3[^\\n]*hit an exception'}", True),
+        ("{exception: AttributeError, flags: {flag: [draft_tokens, block_size], above: 8}}", True),
+        ("{exception: AttributeError, flags: {flag: draft_tokens, above: 16}}", False),
+        ("{exception: AttributeError, flags: {flag: other, above: 8}}", False),
+        ("{exception: AttributeError, flags: {flag: other, above: 8, or_unknown: true}}", True),
+        ("{exception: AttributeError, flags: {flag: algorithm, is: dflash}}", True),
+        ("{exception: AttributeError, flags: {flag: algorithm, present: false}}", False),
+        ("{exception: AttributeError, unless: {message: NoneType}}", False),
+        ("{exception: AttributeError, unless: [{message: ZeroType}, {phase: [load]}]}", True),
+        ("{unit: {result: [core-dump], status: [ABRT, SEGV]}}", True),
+        ("{unit: {result: [oom-kill]}}", False),
+    ],
+)
+def test_a_clause_holds_when_all_it_says_holds(tmp_path: Path, match: str, hits: bool) -> None:
+    write(tmp_path, "one", rule(match))
+    found = ids(
+        tmp_path,
+        link(
+            "AttributeError",
+            "'NoneType' object has no attribute 'hidden'",
+            "scheduler.py:run_batch",
+            "dflash_w.py:draft",
+        ),
+        link("RuntimeError", "Capture cuda graph failed: something"),
+        lines=("[2026-01-01 00:00:00 TP3] Scheduler hit an exception: Traceback",),
+        flags={"draft_tokens": "16", "algorithm": "'DFLASH'"},
+        end=UnitEnd("core-dump", "dumped", "SEGV"),
+    )
+    assert found == (["one"] if hits else [])
+
+
+def test_one_of_several_clauses_is_enough(tmp_path: Path) -> None:
+    write(tmp_path, "one", rule("[{exception: KeyError}, {exception: ValueError}]"))
+    assert ids(tmp_path, link("ValueError", "x")) == ["one"]
+
+
+def test_the_more_specific_rule_comes_first_and_rank_has_the_last_word(tmp_path: Path) -> None:
+    write(tmp_path, "broad", rule("{exception: OutOfMemoryError}"))
+    write(tmp_path, "narrow", rule("{exception: OutOfMemoryError, message: out of memory, phase: [serving]}"))
+    write(tmp_path, "sure", rule("{exception: OutOfMemoryError}", "confidence: 0.9\n"))
+    oom = link("torch.OutOfMemoryError", "CUDA out of memory")
+    assert ids(tmp_path, oom) == ["narrow", "sure", "broad"]
+    write(tmp_path, "broad", rule("{exception: OutOfMemoryError}", "rank: 1\n"))
+    assert ids(tmp_path, oom)[0] == "broad"
+
+
+def test_captures_fill_texts_and_edits(tmp_path: Path) -> None:
+    write(tmp_path, "one", rule("{message: 'at most (?P<limit>\\d+) tokens'}", REMEDY))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "at most 8 tokens, not 16")))
+    cap = match.remedies[0]
+    assert match.captures == {"limit": "8"}
+    assert (cap.title, cap.applicable, cap.blocked_by) == ("Cap at 8", True, None)
+    assert [(e.op, e.name, e.value) for e in cap.edits] == [
+        ("cap-flag", "--a-tokens", 8),
+        ("cap-flag", "--b-tokens", 8),
+    ]
+
+
+def test_a_remedy_whose_value_the_log_does_not_tell_is_blocked_and_goes_behind(tmp_path: Path) -> None:
+    write(tmp_path, "one", rule("{message: 'at most (?:(?P<limit>\\d+)|many) tokens'}", REMEDY))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "at most many tokens")))
+    assert [r.id for r in match.remedies] == ["newer", "cap"]
+    assert match.remedies[1].blocked_by == "the log does not tell the limit that the edit needs"
+    assert not match.remedies[1].applicable
+
+
+def test_a_captured_name_of_a_flag_has_to_be_one(tmp_path: Path) -> None:
+    more = (
+        REMEDY.replace("[--a-tokens, --b-tokens]", '"{limit}"')
+        .replace("cap-flag", "remove-flag")
+        .replace(', value: "{limit}"', "")
+    )
+    write(tmp_path, "one", rule("{message: 'unrecognized arguments: (?P<limit>.+)'}", more))
+    (good,) = book(tmp_path).match(crash(link("UsageError", "unrecognized arguments: --turbo")))
+    assert good.remedies[0].edits[0].name == "--turbo"
+    (bad,) = book(tmp_path).match(crash(link("UsageError", "unrecognized arguments: --turbo; rm")))
+    assert bad.remedies[-1].blocked_by == "'--turbo; rm' is no flag"
+
+
+def test_control_characters_of_a_log_do_not_reach_the_texts(tmp_path: Path) -> None:
+    write(tmp_path, "one", rule("{message: '(?s)at most (?P<limit>.+) tokens'}", REMEDY))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "at most \x1b[31m8\n\n9 tokens")))
+    assert match.captures == {"limit": "[31m8 9"}
+
+
+@pytest.mark.parametrize(
+    ("more", "flags", "why"),
+    [
+        ("requires: [--enable-lora]", {"enable_lora": "None"}, "the server does not run with --enable-lora"),
+        ("requires: [--enable-lora]", {"enable_lora": "True"}, None),
+        ("requires: [--enable-lora]", {}, None),
+        ("conflicts: [--enable-lora]", {"enable_lora": "True"}, "it does not go together with --enable-lora"),
+        ("when: {phase: [load]}", {}, "it helps only in load, this one came in serving"),
+        ("when: {flags: {flag: tp_size, above: 1}}", {"tp_size": "1"}, "the server's --tp-size says otherwise"),
+        ("when: {flags: {flag: tp_size, above: 1}}", {"tp_size": "8"}, None),
+        ("when: {flags: {flag: tp_size, above: 1}}", {}, None),
+    ],
+)
+def test_a_rung_that_does_not_fit_says_why(tmp_path: Path, more: str, flags: dict[str, str], why: str | None) -> None:
+    remedies = f"""remedies:
+  - {{id: a, kind: advice, title: A, cost: none, confirmed: true, {more}}}
+"""
+    write(tmp_path, "one", rule("{exception: ValueError}", remedies))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "x"), flags=flags))
+    assert match.remedies[0].blocked_by == why
+
+
+@pytest.mark.parametrize(
+    ("applies", "release", "hits"),
+    [
+        (">=0.5.0,<0.5.15", "0.5.12", True),
+        (">=0.5.0,<0.5.15", "0.5.9.post2", True),
+        (">=0.5.0,<0.5.15", "0.5.15rc1", True),
+        (">=0.5.0,<0.5.15", "0.5.15", False),
+        (">=0.5.0,<0.5.15", "0.4.10", False),
+        (">=0.5.0,<0.5.15", None, True),
+        ("<0.5.15", "a-nightly-build", True),
+        ("~=0.5.3", "0.5.20", True),
+        ("~=0.5.3", "0.6.0", False),
+    ],
+)
+def test_a_rule_is_about_certain_releases(tmp_path: Path, applies: str, release: str | None, hits: bool) -> None:
+    write(tmp_path, "one", rule("{exception: ValueError}", f"applies: '{applies}'\n"))
+    assert bool(ids(tmp_path, link("ValueError", "x"), release=release)) is hits
+
+
+def test_the_flag_dump_and_printed_advice_match_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "one", rule("{lines: enable_nan_detection}"))
+    dump = "[2026-01-01 00:00:00] server_args=ServerArgs(model_path='m', enable_nan_detection=False)"
+    assert ids(tmp_path, link("ValueError", "x"), lines=(dump,)) == []
+    assert ids(tmp_path, link("ValueError", "x"), lines=("enable_nan_detection found one",)) == ["one"]
+
+
+def test_a_catastrophic_pattern_is_quarantined_after_some_timeouts(tmp_path: Path) -> None:
+    write(tmp_path, "bad", rule("{message: 'evil (a|aa)+$', exception: [ValueError]}"))
+    write(tmp_path, "good", rule("{exception: ValueError}"))
+    rules = book(tmp_path)
+    hostile = crash(link("ValueError", "evil " + "a" * 5000 + "!"))
+    for _ in range(TIMEOUTS):
+        assert "bad" not in rules.quarantined
+        assert [m.rule for m in rules.match(hostile)] == ["good"]
+    assert list(rules.quarantined) == ["bad"]
+    assert rules.notices == [f"rule bad is out of force until the next start: {rules.quarantined['bad']}"]
+    assert [m.rule for m in rules.match(crash(link("ValueError", "evil a")))] == ["good"]
+
+
+def test_a_pattern_that_is_no_regex_puts_only_its_own_rule_out_of_force(tmp_path: Path) -> None:
+    write(tmp_path, "bad", rule("{message: 'broken (pattern', anchors: [broken]}"))
+    write(tmp_path, "good", rule("{exception: ValueError}"))
+    rules = book(tmp_path)
+    assert [m.rule for m in rules.match(crash(link("ValueError", "broken (pattern")))] == ["good"]
+    assert "bad" in rules.quarantined
+
+
+def test_an_unknown_crash_matches_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "one", rule("{exception: ValueError}"))
+    assert ids(tmp_path, link("ZeroDivisionError", "division by zero"), outcome=Outcome.UNKNOWN) == []
+
+
+def test_short_anchors_do_not_hide_longer_ones(tmp_path: Path) -> None:
+    write(tmp_path, "short", rule("{exception: [Error]}"))
+    write(tmp_path, "long", rule("{message: 'OutOfMemoryError: CUDA'}"))
+    write(tmp_path, "inner", rule("{message: MemoryError}"))
+    made = crash(link("Exception", "torch.OutOfMemoryError: CUDA out of memory"), phase=Phase.LOAD)
+    rules = book(tmp_path)
+    numbers = rules.candidates(Evidence.of(made))
+    assert {rules.rules[n].id for n in numbers} == {"short", "long", "inner"}

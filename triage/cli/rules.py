@@ -1,0 +1,123 @@
+"""`triage rules list | show | check`: what is known, and the proof that it holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from triage.rule import RemedyText, Rule, Rules
+
+_DIR = click.option(
+    "--rules",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Another folder of rules, over the shipped ones and the site's.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+
+@click.group()
+def rules() -> None:
+    """List, show and check rules."""
+
+
+@rules.command("list")
+@_DIR
+@_JSON
+def list_(folders: tuple[Path, ...], as_json: bool) -> None:
+    """All rules in force: id, area, severity, first remedy."""
+    loaded = _load(folders)
+    if as_json:
+        _print({"schema": 1, "rules": [_document(rule) for rule in loaded.rules], "masked": list(loaded.masked)})
+        return
+    width = max((len(rule.id) for rule in loaded.rules), default=0)
+    for rule in sorted(loaded.rules, key=lambda r: (r.area, r.id)):
+        click.echo(f"{rule.area:12} {rule.id:{width}}  {rule.severity:8}  {rule.title}")
+    for name in loaded.masked:
+        click.echo(f"{'-':12} {name:{width}}  masked by an empty file")
+
+
+@rules.command()
+@click.argument("rule_id", metavar="ID")
+@_DIR
+@_JSON
+def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
+    """One rule in words: what it means, its remedies, its file."""
+    from triage.model import InputError
+
+    rule = _load(folders).get(rule_id)
+    if rule is None:
+        raise InputError(f"there is no rule '{rule_id}': `triage rules list` shows all")
+    if as_json:
+        _print(_document(rule))
+        return
+    click.echo(f"{rule.title}\n")
+    click.echo(click.wrap_text(rule.cause, 100) + "\n")
+    for number, remedy in enumerate(rule.remedies, 1):
+        confirmed = "" if remedy.confirmed else " (not confirmed)"
+        click.echo(f"{number}. {remedy.title}{confirmed}")
+        click.echo(click.wrap_text(f"costs: {remedy.cost}", 100, "   ", "   "))
+        for edit in remedy.edits:
+            value = "" if edit.value is None else f" {edit.value}"
+            click.echo(f"   {edit.op} {' or '.join(edit.names)}{value}")
+    for heading, items in (("not to be confused with", rule.false_positives), ("see", rule.references)):
+        if items:
+            click.echo(f"\n{heading}:")
+            for item in items:
+                click.echo(click.wrap_text(item, 100, "  - ", "    ") if " " in item else f"  - {item}")
+    releases = [f"for sglang {rule.applies}"] * bool(rule.applies) + [f"mended in {rule.fixed_in}"] * bool(
+        rule.fixed_in
+    )
+    click.echo("\n" + ", ".join([f"rule {rule.id} ({rule.area}, {rule.severity})", *releases, str(rule.path)]))
+
+
+def _load(folders: tuple[Path, ...]) -> Rules:
+    from triage.rulefile import load_rules, rule_folders
+
+    return load_rules(rule_folders(*folders))
+
+
+def _print(document: dict[str, Any]) -> None:
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _document(rule: Rule) -> dict[str, Any]:
+    return {
+        "rule": rule.id,
+        "rule_digest": rule.digest,
+        "area": rule.area,
+        "title": rule.title,
+        "cause": rule.cause,
+        "severity": str(rule.severity),
+        "confidence": rule.confidence,
+        "applies": rule.applies,
+        "fixed_in": rule.fixed_in,
+        "references": list(rule.references),
+        "false_positives": list(rule.false_positives),
+        "remedies": [_remedy(remedy) for remedy in rule.remedies],
+        "path": str(rule.path),
+    }
+
+
+def _remedy(remedy: RemedyText) -> dict[str, Any]:
+    edits = [
+        {"op": edit.op, "name": name, "value": edit.value, "floor": edit.floor, "ceiling": edit.ceiling}
+        for edit in remedy.edits
+        for name in edit.names
+    ]
+    return {
+        "id": remedy.id,
+        "kind": remedy.kind,
+        "title": remedy.title,
+        "cost": remedy.cost,
+        "confirmed": remedy.confirmed,
+        "edits": edits,
+        "versions": remedy.versions,
+        "requires": list(remedy.requires),
+        "conflicts": list(remedy.conflicts),
+    }
