@@ -380,6 +380,7 @@ class Unit:
     name: str
     files: tuple[UnitFile, ...]
     need_daemon_reload: bool = False
+    notes: tuple[str, ...] = ()  # what the operator should know: the loaded unit differs from disk, ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +403,9 @@ class Plan:
     argv_after: tuple[str, ...]
     env_changes: tuple[tuple[str, str | None, str | None], ...] = ()  # name, before, after
     notes: tuple[str, ...] = ()  # what the operator should know: loaded unit differs from disk, ...
+    action: str = ""  # the name the action will have, `i3-1`: first action of incident 3
+    time: int = 0  # of planning; its day stands in the drop-in
+    root: str = ""  # folder of --root; '' for the machine itself
 
 
 class StepState(StrEnum):
@@ -451,6 +455,7 @@ class Request:
     target: str | None = None  # rollback: the action to undo
     verify: bool = True
     reason: str = ""  # who or what asked: operator, window ...
+    root: str = ""  # folder of --root; '' for the machine itself. Root's one-shot refuses any but its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,3 +469,5 @@ class ActionResult:
     ended: int | None = None
     text: str = ""  # one sentence for the operator
     measured: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # ready_seconds, probe_seconds, ...
+    digest: str = ""  # of the drop-in once this action is settled; '' where there is none any more
+    kept: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # what root needs to take it up again after a kill

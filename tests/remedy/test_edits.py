@@ -1,0 +1,146 @@
+"""One edit changes one thing: flags in their forms, arithmetic with bounds, environment, directives."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.remedy.fixtures import DISABLE_GRAPH, unit
+from triage.edits import DoesNotFit, apply_edit, apply_edits, draft, server, with_present
+from triage.model import Edit, Refused, Unit, UnitFile
+from triage.unitfile import effective
+
+
+def edited(command: str, edit: Edit) -> list[str]:
+    target = Unit(
+        "sglang.service", (UnitFile("/x", f"[Service]\nExecStart=/v/python -m sglang.launch_server {command}\n"),)
+    )
+    state = apply_edit(draft(effective(target)), edit)
+    return [item.raw for item in state.commands[0].words[3:]]
+
+
+@pytest.mark.parametrize(
+    ("command", "edit", "expected"),
+    [
+        ("--tp 8", DISABLE_GRAPH, "--tp 8 --disable-cuda-graph"),
+        ("--tp 8 $ARGS", DISABLE_GRAPH, "--tp 8 $ARGS --disable-cuda-graph"),
+        ("--a 'x y' --b %i", Edit("set-flag", "--c", "p q%"), "--a 'x y' --b %i --c \"p q%%\""),
+        ("--a 1 --b 2", Edit("set-flag", "--a", 3), "--a 3 --b 2"),
+        ("--a=1 --b 2", Edit("set-flag", "--a", 3), "--a=3 --b 2"),
+        ("--a 1 --a 2", Edit("set-flag", "--a", 3), "--a 1 --a 3"),
+        ("--tp-size 8", Edit("set-flag", "--tp", 4), "--tp-size 4"),
+        ("--cuda_graph_max_bs 128", Edit("cap-flag", "--cuda-graph-max-bs", 64), "--cuda_graph_max_bs 64"),
+        ("--a 1 --x --b 2", Edit("remove-flag", "--x"), "--a 1 --b 2"),
+        ("--x 1 2 3 --b --x=4", Edit("remove-flag", "--x"), "--b"),
+        ("--host $HOST --x 1", Edit("set-flag", "--host", "::1"), "--host $HOST --x 1 --host ::1"),
+        (
+            "--chunked-prefill-size -1 --x",
+            Edit("set-flag", "--chunked-prefill-size", 4096),
+            "--chunked-prefill-size 4096 --x",
+        ),
+        ("--b 16", Edit("cap-flag", "--b", 8), "--b 8"),
+        ("--m 0.9", Edit("scale-flag", "--m", 0.9, 0.5), "--m 0.81"),
+        ("--m 0.52", Edit("scale-flag", "--m", 0.9, 0.5), "--m 0.5"),
+        ("--r 100", Edit("scale-flag", "--r", 0.5, 1), "--r 50"),
+        ("--m 0.88", Edit("step-flag", "--m", -0.05, 0.6), "--m 0.83"),
+        ("--m 0.93", Edit("step-flag", "--m", 0.04, None, 0.95), "--m 0.95"),
+    ],
+)
+def test_one_edit_changes_one_thing(command: str, edit: Edit, expected: str) -> None:
+    assert " ".join(edited(command, edit)) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "edit", "reason"),
+    [
+        ("--disable-cuda-graph --tp 8", DISABLE_GRAPH, "already there"),
+        ("--a 3", Edit("set-flag", "--a", 3), "already there"),
+        ("--a 3", Edit("remove-flag", "--x"), "not in the command"),
+        ("--a 3", Edit("cap-flag", "--x", 8), "not in the command"),
+        ("--x 8", Edit("cap-flag", "--x", 8), "already at its bound"),
+        ("--m 0.4", Edit("scale-flag", "--m", 0.9, 0.5), "already at its bound"),
+        ("--m ${M}", Edit("scale-flag", "--m", 0.9), "comes from a variable"),
+        ("--m $M", Edit("scale-flag", "--m", 0.9), "comes from a variable"),
+        ("--m auto", Edit("scale-flag", "--m", 0.9), "no number"),
+    ],
+)
+def test_an_edit_with_nothing_to_do_says_why(command: str, edit: Edit, reason: str) -> None:
+    with pytest.raises(DoesNotFit, match=reason):
+        edited(command, edit)
+
+
+def test_removing_before_a_variable_is_left_to_a_person() -> None:
+    with pytest.raises(Refused, match="by hand"):
+        edited("--x $ARGS", Edit("remove-flag", "--x"))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit("set-flag", "disable-cuda-graph"),
+        Edit("set-flag", "--x --y", 1),
+        Edit("set-flag", "--x", "a\nb"),
+        Edit("set-flag", "--x", "a\u2028b"),
+        Edit("set-flag", "--x", "a" * 5000),
+        Edit("set-env", "A B", "1"),
+        Edit("set-unit", "LimitNOFILE", "1"),
+        Edit("set-unit", "Service.LimitNOFILE", "1\\"),
+        Edit("cap-flag", "--x", "8"),
+        Edit("run", "--x"),
+    ],
+)
+def test_what_no_rule_could_mean_is_refused(edit: Edit) -> None:
+    with pytest.raises(Refused):
+        edited("--x 1", edit)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "reason"),
+    [("shell", "inside bash"), ("container", "inside docker"), ("router", "router")],
+)
+def test_a_command_that_cannot_be_edited_gets_an_instruction(fixture: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        server(effective(unit(fixture)).commands)
+
+
+def test_of_several_spellings_those_present_are_edited() -> None:
+    state = draft(effective(unit("tree-b300")))
+    names = ("--speculative-ddtree-budget", "--speculative-num-draft-tokens", "--speculative-dflash-block-size")
+    state, fitted, reasons = apply_edits(state, tuple(Edit("cap-flag", name, 8) for name in names))
+    assert [edit.name for edit in fitted] == ["--speculative-ddtree-budget"]
+    assert len(reasons) == 2
+    assert "--speculative-ddtree-budget=8" in state.commands[0].argv
+
+
+def test_a_value_left_to_sglang_is_taken_from_its_log() -> None:
+    state = draft(effective(unit("tree-b300")))
+    scale = Edit("scale-flag", "--mem-fraction-static", 0.9, 0.5)
+    assert with_present(scale, {"mem_fraction_static": "0.874"}, state) == Edit("set-flag", scale.name, "0.7866")
+    assert with_present(scale, {"mem_fraction_static": "None"}, state) == scale
+    cap = Edit("cap-flag", "--speculative-ddtree-budget", 8)
+    assert with_present(cap, {"speculative_ddtree_budget": "64"}, state) == cap
+
+
+def test_environment_is_set_unset_and_never_set_twice() -> None:
+    state = draft(effective(unit("kimi-k26-dflash")))
+    state = apply_edit(state, Edit("set-env", "NCCL_DEBUG", "INFO"))
+    state = apply_edit(state, Edit("unset-env", "SGLANG_LOG_MS"))
+    assert state.environment == {"NCCL_DEBUG": "INFO", "SGLANG_LOG_MS": None}
+    for edit in (Edit("set-env", "NCCL_DEBUG", "INFO"), Edit("unset-env", "SGLANG_LOG_MS"), Edit("unset-env", "NEVER")):
+        with pytest.raises(DoesNotFit):
+            apply_edit(state, edit)
+
+
+def test_a_variable_given_by_env_in_the_command_is_left_to_a_person() -> None:
+    with pytest.raises(Refused, match="in the command itself"):
+        apply_edit(draft(effective(unit("oneshot-two"))), Edit("set-env", "HF_TOKEN", "x"))
+
+
+@given(
+    st.lists(st.sampled_from(["--a 1", "--b", "--c=x", "--d 'p q'", "--e %i", "$ARGS", "--f 1 2"]), max_size=8),
+    st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=30),
+)
+def test_a_new_flag_leaves_every_other_word_as_it_was(parts: list[str], value: str) -> None:
+    command = " ".join(parts)
+    words = edited(command, Edit("set-flag", "--new", value))
+    assert words[:-2] == edited(command, Edit("set-flag", "--other"))[:-1]
+    assert words[-2] == "--new"

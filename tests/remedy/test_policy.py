@@ -1,0 +1,75 @@
+"""The policy allows what it names and nothing else, and some things not even then."""
+
+import pytest
+
+from triage.edits import Change
+from triage.model import Refused
+from triage.policy import Policy
+from triage.shipped import shipped
+
+SHIPPED = Policy.parse((shipped("packaging") / "policy.toml").read_text())
+EVERYTHING = Policy.parse(
+    'units=["*"]\n[flags]\n"*"=".*"\n[environment]\n"*"=".*"\n[directives]\n"*"=".*"\n',
+)
+
+
+def flag(name: str, after: str | None = "") -> Change:
+    return Change("flag", name, None, after)
+
+
+def test_the_shipped_policy_allows_the_founding_remedies() -> None:
+    SHIPPED.check("sglang-k26-dflash.service", [flag("--disable-cuda-graph"), flag("--speculative-ddtree-budget", "8")])
+    SHIPPED.check("sglang@bge.service", [Change("unit", "Service.LimitNOFILE", None, "65536")])
+
+
+@pytest.mark.parametrize(
+    ("unit", "change", "reason"),
+    [
+        ("sshd.service", flag("--disable-cuda-graph"), "units"),
+        ("sglang.service", flag("--log-level", "debug"), r"\[flags\]"),
+        ("sglang.service", flag("--mem-fraction-static", "0.9; rm"), "pattern"),
+        ("sglang.service", flag("--disable-cuda-graph", "x"), "pattern"),
+        ("sglang.service", Change("env", "HOME", None, "/"), "never"),
+        ("sglang.service", Change("unit", "Service.CPUWeight", None, "1"), r"\[directives\]"),
+    ],
+)
+def test_outside_is_refused_and_says_where_to_add_it(unit: str, change: Change, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        SHIPPED.check(unit, [change])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        flag("--model-path", "/x"),
+        flag("--model", "/x"),
+        flag("--trust-remote-code"),
+        flag("--trust-remote"),
+        flag("--trust_remote_code"),
+        flag("--api-key", None),
+        Change("env", "LD_PRELOAD", None, "/x"),
+        Change("env", "PYTHONPATH", None, "/x"),
+        Change("env", "PATH", None, "/x"),
+        Change("env", "PATH", "/x", None),
+        Change("env", "SGLANG_EXTERNAL_MODEL_PACKAGE", None, "x"),
+        Change("unit", "Service.User", None, "root"),
+        Change("unit", "Service.ExecStartPre", None, "/x"),
+        Change("unit", "Service.ExecStopPost", None, "/x"),
+        Change("unit", "Service.EnvironmentFile", None, "/x"),
+        Change("unit", "Install.WantedBy", None, "x"),
+    ],
+)
+def test_some_things_are_never_changed_whatever_the_policy_says(change: Change) -> None:
+    with pytest.raises(Refused, match="never changed"):
+        EVERYTHING.check("sglang.service", [change])
+
+
+@pytest.mark.parametrize("text", ["units = 3", "[flags]\n'--x' = 3", "[flags]\n'--x' = '('", "[other]\n", "units = ["])
+def test_a_policy_that_is_not_understood_refuses_everything(text: str) -> None:
+    with pytest.raises(Refused):
+        Policy.parse(text)
+
+
+def test_a_missing_policy_refuses_everything(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(Refused, match="without a policy"):
+        Policy.load(tmp_path / "policy.toml")

@@ -1,0 +1,229 @@
+"""The one file triage writes for a unit: its text, its mode, its diff, with secrets masked where people look.
+
+In: the unit as it is and the actions in force. Out: text. Called by `remedy` (to show) and by `apply` (root renders
+the same again and compares digests), so that both sides cannot differ. Pure. The text is rendered whole from all
+actions, never patched; an empty text means that the file goes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from triage.edits import Change, DoesNotFit, Draft, apply_edits, draft, long_name, server
+from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit
+from triage.unitfile import DROP_IN, Command, digest, drop_in_path, effective, own_drop_in, quote
+
+_SECRET = r"(?:key|token|secret|password|passphrase|credentials?)"  # noqa: S105
+_SECRET_FLAG = re.compile(rf"--[\w-]*{_SECRET}")
+_SECRET_NAME = re.compile(rf"[A-Za-z_]\w*?{_SECRET}|{_SECRET}", re.I)
+_WORD = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"'])+"""
+_SECRET_WORD = re.compile(rf"((?:^|\s)--[\w-]*{_SECRET}(?:=|[ \t]+))(?!\\$){_WORD}", re.M)
+_SECRET_ASSIGNMENT = re.compile(
+    rf"""(["'])({_SECRET_NAME.pattern})=(?:[^"'\\]|\\.)*\1|()\b({_SECRET_NAME.pattern})={_WORD}""", re.I
+)
+MASK = "****"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What the file has to say of one action: its name in comments and the edits it stands for."""
+
+    action: str
+    incident: int
+    rule: str
+    remedy: str
+    time: int
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What root's results say of one unit: the actions in force, in order, and the file they came to."""
+
+    actions: tuple[InForce, ...] = ()
+    digest: str = ""  # of the drop-in as triage left it; '' where it left none
+    made_folder: bool = False  # the .d folder is triage's own and goes with the file
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    text: str  # '' : no file
+    draft: Draft
+    changes: tuple[Change, ...]  # of the new action alone
+    fitted: tuple[Edit, ...]
+    unfit: tuple[str, ...]  # why edits of the new action were left out
+    notes: tuple[str, ...]
+
+
+def render(unit: Unit, in_force: tuple[InForce, ...], new: InForce | None = None, *, root: str = "") -> Rendered:
+    """The file for these actions, the new one last. Raises DoesNotFit where the new one would change nothing."""
+    state = draft(effective(unit))
+    notes: list[str] = []
+    for action in in_force:
+        # An older action whose edit a hand-made change has made needless stays on the list and changes nothing.
+        state, _, reasons = apply_edits(state, action.edits)
+        notes += [f"{action.action} has no effect any more: {reason}" for reason in reasons]
+    done = len(state.changes)
+    fitted: tuple[Edit, ...] = ()
+    unfit: tuple[str, ...] = ()
+    if new is not None:
+        state, fitted, unfit = apply_edits(state, new.edits)
+        if not fitted:
+            raise DoesNotFit("; ".join(unfit) or f"{new.remedy} has no edit to make")
+    actions = (*in_force, *((new,) if new else ()))
+    text = _text(state, actions, root) if actions else ""
+    return Rendered(text, state, state.changes[done:], fitted, unfit, tuple(notes))
+
+
+def standing(results: Iterable[ActionResult], unit: str, root: str = "") -> Standing:
+    """Folded from the results, oldest first, so that one file a result settles everything at once."""
+    actions: dict[str, InForce] = {}
+    state = Standing()
+    ours = [item for item in results if item.request.unit == unit and item.request.root == root and item.ended]
+    for result in sorted(ours, key=lambda item: (int(item.kept.get("sequence", "0")), item.started)):
+        request = result.request
+        if request.kind == "apply" and result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED):
+            actions[request.action] = in_force(request)
+        elif request.kind == "apply" and result.state is ActionState.UNDONE:
+            pass  # in force for a while; the rollback that took it back comes later in this list
+        elif request.kind == "rollback" and result.state is ActionState.UNDONE:
+            actions.pop(request.target or "", None)
+        else:
+            continue
+        if result.kept.get("by_hand"):
+            actions.clear()
+        made = bool(result.digest) and (state.made_folder or result.kept.get("made_folder") == "1")
+        state = Standing(tuple(actions.values()), result.digest, made)
+    return state
+
+
+def in_force(request: Request) -> InForce:
+    return InForce(request.action, request.incident, request.rule, request.remedy, request.time, request.edits)
+
+
+def check_own_file(unit: Unit, known: Standing) -> None:
+    """Raise Refused where the file is not as triage left it, or would not have the last word."""
+    present = ""
+    for file in unit.files:
+        name = file.path.rsplit("/", 1)[-1]
+        if own_drop_in(file.path):
+            present = digest(file.text)
+        elif file.path.endswith(".conf") and name > DROP_IN:
+            raise Refused(
+                f"{file.path} sorts after {DROP_IN} and would have the last word: rename it, say to 50-{name}"
+            )
+    path = drop_in_path(unit.name)
+    names = " and ".join(action.action for action in known.actions)
+    if present == known.digest:
+        return
+    if not present:
+        raise Refused(f"{path} was removed by hand while {names} stood in it: settle that with triage rollback")
+    if not known.digest:
+        raise Refused(f"{path} is there, but no action of triage put it there: move it away first")
+    raise Refused(f"{path} was changed by hand since {names}: remove it (systemctl revert {unit.name}), then try again")
+
+
+def mode(unit: Unit) -> int:
+    """No more open than any file of the unit: a unit that is 0600 for its API key keeps it to itself."""
+    bits = 0o644
+    for file in unit.files:
+        if not own_drop_in(file.path):
+            bits &= file.mode
+    return bits | 0o600
+
+
+def _text(state: Draft, actions: tuple[InForce, ...], root: str) -> str:
+    lines = ["# Written by triage, whole, from the actions below. Changed by hand, it is left alone from then on."]
+    for action in actions:
+        day = datetime.fromtimestamp(action.time / 1_000_000, UTC).date().isoformat()
+        undo = f"triage rollback {action.action}" + (f" --root {root}" if root else "")
+        lines += [
+            f"# {action.action}, {day}: incident {action.incident}, rule {action.rule}, remedy {action.remedy}.",
+            f"#   undo: {undo}",
+        ]
+    sections: dict[str, list[str]] = {}
+    for name, value in state.settings.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, []).append(f"{key}={value.replace('%', '%%')}")
+    service = sections.setdefault("Service", [])
+    if state.command_changed:
+        service.append("ExecStart=")
+        service += [f"ExecStart={command_text(command)}" for command in state.commands]
+    for name, assigned in state.environment.items():
+        if assigned is None:
+            service.append(f"UnsetEnvironment={name}")
+        else:
+            service.append(f"Environment={quote(f'{name}={assigned}', variables=False)}")
+    for section, content in sections.items():
+        if content:
+            lines += [f"[{section}]", *content]
+    return "\n".join(lines) + "\n"
+
+
+def command_text(command: Command) -> str:
+    """The command on one line a flag. Words that nobody edited are written as they stood in the source."""
+    try:
+        _, start = server((command,))
+    except Refused:
+        return " ".join(item.raw for item in command.words)
+    lines = [" ".join(item.raw for item in command.words[:start])]
+    for item in command.words[start:]:
+        if long_name(item.text) or item.splitting or not item.text:
+            lines.append(item.raw)
+        else:
+            lines[-1] += f" {item.raw}"
+    return " \\\n    ".join(lines)
+
+
+# ---------------------------------------------------------------- for the eye
+
+
+def diff(before: str, after: str, path: str, argv_before: tuple[str, ...], argv_after: tuple[str, ...]) -> str:
+    """Unified diff of the file, then the effective command before and after as comments; secrets masked."""
+    lines = list(
+        difflib.unified_diff(
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            path if before else "/dev/null",
+            path if after else "/dev/null",
+        )
+    )
+    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    if argv_before != argv_after:
+        text += f"# before: {' '.join(mask_argv(argv_before))}\n# after:  {' '.join(mask_argv(argv_after))}\n"
+    return mask(text)
+
+
+def mask(text: str) -> str:
+    """A text with the values of keys, tokens and passwords replaced. For screens and records, never for the file."""
+    return _SECRET_ASSIGNMENT.sub(_masked, _SECRET_WORD.sub(rf"\g<1>{MASK}", text))
+
+
+def _masked(found: re.Match[str]) -> str:
+    quoted = found[1] or ""
+    return f"{quoted}{found[2] or found[4]}={MASK}{quoted}"
+
+
+def mask_argv(argv: tuple[str, ...]) -> tuple[str, ...]:
+    out: list[str] = []
+    hide = False
+    for item in argv:
+        name, equals, _ = item.partition("=")
+        if hide:
+            out.append(MASK)
+        elif equals and (_SECRET_FLAG.fullmatch(name) or _SECRET_NAME.fullmatch(name)):
+            out.append(f"{name}={MASK}")
+        else:
+            out.append(item)
+        hide = not hide and _SECRET_FLAG.fullmatch(item) is not None
+    return tuple(out)
+
+
+def mask_value(name: str, value: str | None) -> str | None:
+    """A variable's or flag's value as it may be shown."""
+    secret = _SECRET_FLAG.fullmatch(name) or _SECRET_NAME.fullmatch(name)
+    return MASK if value and secret else value

@@ -1,0 +1,164 @@
+"""What root may touch: unit globs, flags and variables with patterns for their values, directives.
+
+In: the text of policy.toml (root's own file) and what a request would change in a unit. Out: nothing, or `Refused`
+that names the line to add. Called by `apply` before anything is written, and by `remedy` so that a plan already says
+so. Pure. What stands in NEVER is refused whatever the file says: those would turn "may edit flags" into "may run code
+as root".
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from triage.edits import Change, long_name
+from triage.model import Refused
+
+NEVER_FLAGS = frozenset(
+    (
+        "--model-path",
+        "--tokenizer-path",
+        "--trust-remote-code",
+        "--speculative-draft-model-path",
+        "--lora-paths",
+        "--config",
+        "--api-key",
+        "--admin-api-key",
+        "--ssl-keyfile",
+        "--ssl-certfile",
+        "--download-dir",
+        "--custom-weight-loader",
+        "--crash-dump-folder",
+        "--file-storage-path",
+    )
+)
+NEVER_VARIABLES = (
+    "LD_*",
+    "PYTHON*",
+    "PATH",
+    "HOME",
+    "SHELL",
+    "BASH_*",
+    "ENV",
+    "IFS",
+    "*EXTERNAL*",
+    "*PLUGIN*",
+    "*_PROXY",
+    "*_proxy",
+    "GCONV_PATH",
+)
+NEVER_SETTINGS = (
+    "Service.Exec*",
+    "Service.User",
+    "Service.Group",
+    "Service.SupplementaryGroups",
+    "Service.DynamicUser",
+    "Service.PAMName",
+    "Service.Root*",
+    "Service.Bind*",
+    "Service.*Capabilit*",
+    "Service.Environment*",
+    "Service.PassEnvironment",
+    "Service.UnsetEnvironment",
+    "Service.WorkingDirectory",
+    "Service.LoadCredential*",
+    "Service.Standard*",
+    "Service.*Directory*",
+    "Unit.OnFailure",
+    "Unit.OnSuccess",
+    "Install.*",
+)
+_TABLES = {"units", "flags", "environment", "directives"}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Allow-lists. A name may be a glob; the pattern must match the whole value."""
+
+    units: tuple[str, ...]
+    flags: Mapping[str, re.Pattern[str]]
+    environment: Mapping[str, re.Pattern[str]]
+    directives: Mapping[str, re.Pattern[str]]
+    path: str = "/etc/triage/policy.toml"
+
+    @classmethod
+    def parse(cls, text: str, path: str = "/etc/triage/policy.toml") -> Policy:
+        """Raises Refused on anything that is not understood: a policy half read would be no policy."""
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise Refused(f"{path} is not valid TOML ({error}): nothing is applied until it is mended") from None
+        unknown = set(content) - _TABLES
+        if unknown:
+            raise Refused(f"{path} has unknown tables {sorted(unknown)}: known are {sorted(_TABLES)}")
+        units = content.get("units", [])
+        if not isinstance(units, list) or not all(isinstance(item, str) for item in units):
+            raise Refused(f"{path}: units must be a list of globs")
+        flags, environment, directives = (
+            _patterns(content.get(name, {}), name, path) for name in ("flags", "environment", "directives")
+        )
+        return cls(tuple(units), flags, environment, directives, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Policy:
+        """For the unprivileged side, to say early what root would refuse. Root reads the file through `spool`."""
+        try:
+            return cls.parse(path.read_text(), str(path))
+        except OSError as error:
+            raise Refused(f"{path} cannot be read ({error.strerror}): without a policy nothing is applied") from None
+
+    def check_unit(self, unit: str) -> None:
+        if not any(fnmatchcase(unit, glob) for glob in self.units):
+            raise Refused(f"{unit} is outside the policy: add a glob for it to units in {self.path}")
+
+    def check(self, unit: str, changes: Iterable[Change]) -> None:
+        """Raise Refused unless every change is allowed, with the value that it comes to."""
+        self.check_unit(unit)
+        for change in changes:
+            self._check_change(change)
+
+    def _check_change(self, change: Change) -> None:
+        table, allowed, never = {
+            "flag": ("flags", self.flags, _never_flag),
+            "env": ("environment", self.environment, _never_variable),
+            "unit": ("directives", self.directives, _never_setting),
+        }[change.kind]
+        if never(change.name):
+            raise Refused(f"{change.name} is never changed by triage, whatever the policy says")
+        patterns = [pattern for glob, pattern in allowed.items() if fnmatchcase(change.name, glob)]
+        if not patterns:
+            raise Refused(f"{change.name} is outside the policy: add it to [{table}] in {self.path}")
+        if change.after is not None and not any(pattern.fullmatch(change.after) for pattern in patterns):
+            raise Refused(f"{change.name} {change.after[:80]} is outside the pattern in [{table}] of {self.path}")
+
+
+def _never_flag(name: str) -> bool:
+    # Abbreviations count: argparse would take --trust-remote for --trust-remote-code.
+    flag = long_name(name) or name
+    return any(forbidden == flag or forbidden.startswith(flag) for forbidden in NEVER_FLAGS)
+
+
+def _never_variable(name: str) -> bool:
+    return any(fnmatchcase(name.upper(), glob.upper()) for glob in NEVER_VARIABLES)
+
+
+def _never_setting(name: str) -> bool:
+    return any(fnmatchcase(name, glob) for glob in NEVER_SETTINGS)
+
+
+def _patterns(table: object, name: str, path: str) -> dict[str, re.Pattern[str]]:
+    if not isinstance(table, dict):
+        raise Refused(f"{path}: [{name}] must be a table of name = 'pattern of the value'")
+    compiled = {}
+    for key, pattern in table.items():
+        if not isinstance(pattern, str):
+            raise Refused(f"{path}: [{name}] {key} must be a pattern in quotes ('' for a flag without a value)")
+        try:
+            compiled[key] = re.compile(pattern)
+        except re.error as error:
+            raise Refused(f"{path}: [{name}] {key}: {error}") from None
+    return compiled

@@ -1,0 +1,119 @@
+"""A remedy and a unit as it is -> a plan, or the reason why not.
+
+In: the unit's files, the remedy of a match, what is in force already, the policy. Out: `Plan`, whose text and digest
+root will render again from the same edits (`dropin`). Called by `request` for command line, pages and worker. Pure:
+no file is read or written here, and having a plan changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from triage.dropin import InForce, Rendered, Standing, check_own_file, diff, mask_argv, mask_value, render
+from triage.edits import DoesNotFit, apply_edits, draft, server, with_present
+from triage.model import EMPTY, Edit, Plan, Refused, Remedy, Unit
+from triage.policy import Policy
+from triage.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
+
+
+def plan(
+    unit: Unit,
+    incident: int,
+    rule: str,
+    remedy: Remedy,
+    known: Standing,
+    *,
+    action: str,
+    now: int,
+    policy: Policy | None = None,
+    present: Mapping[str, str] = EMPTY,
+    root: str = "",
+) -> Plan:
+    """Work the remedy out. `present`: the flags that the server logged, for values the command leaves to SGLang.
+
+    Raises Refused (DoesNotFit where there is nothing to change) with one sentence for the operator.
+    """
+    if not remedy.edits:
+        raise Refused(f"{remedy.id} cannot be carried out by triage: {remedy.title}")
+    if remedy.blocked_by:
+        raise Refused(f"{remedy.id} does not fit here: {remedy.blocked_by}")
+    check_own_file(unit, known)
+    new = InForce(action, incident, rule, remedy.id, now, remedy.edits)
+    try:
+        rendered = render(unit, known.actions, new, root=root)
+    except DoesNotFit as reason:
+        edits = _with_logged_values(unit, known, remedy, present)
+        if edits == remedy.edits:
+            raise DoesNotFit(f"{remedy.id} changes nothing in {unit.name}: {reason}") from None
+        new = InForce(action, incident, rule, remedy.id, now, edits)
+        rendered = render(unit, known.actions, new, root=root)
+    if policy is not None:
+        policy.check(unit.name, rendered.changes)
+    return _plan(unit, new, rendered, remedy.title, remedy.cost, root)
+
+
+def plan_rollback(unit: Unit, known: Standing, target: str, *, action: str, now: int, root: str = "") -> Plan:
+    """The file without the target. Raises Refused where it is not in force or the file is no longer triage's."""
+    gone = next((item for item in known.actions if item.action == target), None)
+    if gone is None:
+        standing = ", ".join(item.action for item in known.actions) or "none"
+        raise Refused(f"{target} is not in force on {unit.name} (in force: {standing}): nothing to undo")
+    removed = not any(own_drop_in(file.path) for file in unit.files)
+    if not removed:
+        check_own_file(unit, known)
+    rest = () if removed else tuple(item for item in known.actions if item.action != target)
+    rendered = render(unit, rest, root=root)
+    done = InForce(action, gone.incident, gone.rule, gone.remedy, now, ())
+    result = _plan(unit, done, rendered, f"undo {target} ({gone.remedy})", "", root)
+    if not removed:
+        return result
+    note = f"the drop-in was removed by hand: {target} and whatever else stood in it is closed, nothing is touched"
+    return replace(result, notes=(*result.notes, note))
+
+
+def _with_logged_values(unit: Unit, known: Standing, remedy: Remedy, present: Mapping[str, str]) -> tuple[Edit, ...]:
+    state = draft(effective(unit))
+    for item in known.actions:
+        state, _, _ = apply_edits(state, item.edits)
+    return tuple(with_present(edit, present, state) for edit in remedy.edits)
+
+
+def _plan(unit: Unit, new: InForce, rendered: Rendered, title: str, cost: str, root: str) -> Plan:
+    before = next((file.text for file in unit.files if own_drop_in(file.path)), "")
+    path = drop_in_path(unit.name)
+    argv_before = _server_argv(effective(unit, with_drop_in=True).commands)
+    argv_after = _server_argv(rendered.draft.commands)
+    environment = tuple(
+        (change.name, mask_value(change.name, change.before), mask_value(change.name, change.after))
+        for change in rendered.changes
+        if change.kind == "env"
+    )
+    return Plan(
+        unit=unit.name,
+        incident=new.incident,
+        rule=new.rule,
+        remedy=new.remedy,
+        title=title,
+        cost=cost,
+        edits=rendered.fitted,
+        drop_in_path=path,
+        drop_in_text=rendered.text,
+        diff=diff(before, rendered.text, path, argv_before, argv_after),
+        seen_digest=unit_digest(unit),
+        result_digest=digest(rendered.text) if rendered.text else "",
+        argv_before=mask_argv(argv_before),
+        argv_after=mask_argv(argv_after),
+        env_changes=environment,
+        notes=(*unit.notes, *rendered.unfit, *rendered.notes),
+        action=new.action,
+        time=new.time,
+        root=root,
+    )
+
+
+def _server_argv(commands: tuple[Command, ...]) -> tuple[str, ...]:
+    try:
+        return commands[server(commands)[0]].argv
+    except Refused:  # only the environment is edited, of a unit whose command is not understood
+        return commands[0].argv if commands else ()
