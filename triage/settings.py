@@ -145,8 +145,8 @@ class Settings(BaseSettings):
 
     @property
     def installed(self) -> bool:
-        """True where triage's units are on this machine and this code is not a checkout beside them."""
-        return not is_checkout() and any((folder / "triage-apply.path").exists() for folder in UNIT_FOLDERS)
+        """See the function of that name."""
+        return installed()
 
     @property
     def base_url(self) -> str:
@@ -173,6 +173,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments and files arrive merged by `load_settings`; the variables are asked there."""
         return (init_settings,)
+
+
+def installed() -> bool:
+    """True where triage's units are on this machine and this code is not a checkout beside them."""
+    return not is_checkout() and any((folder / "triage-apply.path").exists() for folder in UNIT_FOLDERS)
 
 
 def load_settings(file: Path | None = None, arguments: Mapping[str, Any] | None = None) -> Settings:
