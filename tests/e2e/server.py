@@ -1,0 +1,113 @@
+"""A unit of the box that runs the stand-in for SGLang, and what a test does with it.
+
+In: a `Box`. Out: `Server` (one unit, one port). `install_standin` comes first. No triage in here."""
+
+from __future__ import annotations
+
+from tests.e2e.box import Box, Result, wait_for
+from tests.e2e.standin import install as standin
+
+PYTHON = "/opt/sglang/bin/python"
+MODEL = "/models/kimi-k2.6"
+DFLASH = "--speculative-algorithm DFLASH \\\n  --speculative-dflash-block-size 8"
+
+UNIT = """\
+# Kimi K2.6 with block-wise drafting on eight GPUs. Loading takes a while.
+[Unit]
+Description=Kimi K2.6, DFlash
+After=network.target
+
+[Service]
+User=sglang
+Environment="STANDIN={behaviour}" STANDIN_FILE=/etc/standin/{name}
+ExecStart={python} -m sglang.launch_server \\
+  --model-path {model} \\
+  --host 127.0.0.1 --port {port} --tp 8 \\
+  {flags}
+{service}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def install_standin(box: Box) -> None:
+    """The virtual environment in /opt/sglang, and the user who runs it."""
+    box.run(["/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/sglang"])
+    site = box.run("echo /opt/sglang/lib/python3*/site-packages").out.strip()
+    for name, text in standin.files().items():
+        box.push(text, f"{site}/{name}")
+    box.run(f"{PYTHON} -m compileall -q {site}/sglang; useradd --system --no-create-home sglang; mkdir -p /etc/standin")
+
+
+class Server:
+    """`sglang-NAME.service`. `flags` is the end of its command line as a person wrote it, `service` more directives."""
+
+    def __init__(
+        self, box: Box, name: str, port: int, *, flags: str = DFLASH, behaviour: str = "", service: str = ""
+    ) -> None:
+        self.box = box
+        self.name = f"sglang-{name}.service"
+        self.port = port
+        self.path = f"/etc/systemd/system/{self.name}"
+        self.text = UNIT.format(
+            behaviour=behaviour,
+            name=name,
+            python=PYTHON,
+            model=MODEL,
+            port=port,
+            flags=flags,
+            service=f"{service}\n" if service else "",
+        )
+        self._behaviour = f"/etc/standin/{name}"
+        box.push(self.text, self.path)
+        box.systemctl("daemon-reload")
+
+    # ---------------------------------------------------------------- the unit
+
+    def behave(self, words: str) -> None:
+        """From its next start on, without touching the unit."""
+        self.box.push(f"{words}\n", self._behaviour)
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        self.box.systemctl("reset-failed", self.name, check=False)
+        self.box.systemctl("start", self.name)
+        wait_for(f"{self.name} to serve", self.serves, 30)
+
+    def stop(self) -> None:
+        self.box.systemctl("stop", self.name, check=False)
+
+    def serves(self) -> bool:
+        return self._curl("/health", "-m", "2").code == 0
+
+    def state(self) -> dict[str, str]:
+        return self.box.show(
+            self.name, "ActiveState", "SubState", "Result", "InvocationID", "NRestarts", "MainPID", "DropInPaths"
+        )
+
+    def argv(self) -> list[str]:
+        """The command line of the process that runs now."""
+        return self.box.pull(f"/proc/{self.state()['MainPID']}/cmdline").decode().split("\0")[:-1]
+
+    def files(self) -> dict[str, tuple[str, str]]:
+        """All that makes the unit, to compare byte for byte."""
+        everything = self.box.tree("/etc/systemd/system")
+        return {path: what for path, what in everything.items() if self.name in path}
+
+    # ---------------------------------------------------------------- the server
+
+    def generate(self, seconds: int = 10) -> Result:
+        """One short generation; `.code` is curl's: 0 if it was answered."""
+        return self._curl("/generate", "-m", str(seconds), "-d", '{"text": "one two three"}')
+
+    def crash(self) -> str:
+        """Start it, send the request that ends it, wait until the manager has seen the end. Gives the invocation."""
+        self.start()
+        invocation = self.state()["InvocationID"]
+        self.generate()
+        wait_for(f"{self.name} to fail", lambda: self.state()["ActiveState"] == "failed", 15)
+        return invocation
+
+    def _curl(self, path: str, *more: str) -> Result:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        return self.box.run(["curl", "-sf", "-o", "/dev/null", *more, url], check=False)
