@@ -1,0 +1,245 @@
+"""Lines -> crashes: the heart. Pure: no I/O and no clock, time comes from the lines.
+
+In come `Line`s of any number of units, in reading order, and now and then the source's present (`tick`); out come
+`CrashEvent`s: opened at the first root, amended as ranks and cascades follow, closed by the unit's end or by quiet in
+log time. Called by the pipeline and by `triage scan`. Read again, the same lines give the same crashes under the same
+keys.
+
+Each invocation of a unit has its own `Run` (triage.runs); here lines find their run, kernel lines their crash, and
+deadlines are kept. It must not judge failures (triage.roles) nor read tracebacks (triage.lanes).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from triage import signs
+from triage.crashes import kept
+from triage.lines import parse
+from triage.model import Context, CrashEvent, Line, Origin
+from triage.runs import Group, Run
+
+KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
+MAX_RUNS = 256
+MAX_KERNEL = 64
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A kernel line that has found no crash yet."""
+
+    line: Line
+    sign: signs.Sign
+    until: int | None
+
+
+class Assembler:
+    """Feed it lines; it says what crashed."""
+
+    def __init__(self, contexts: Mapping[str, Context] | None = None) -> None:
+        self._known = dict(contexts or {})
+        self._runs: OrderedDict[Group, Run] = OrderedDict()
+        self._last: tuple[Group, Run] | None = None
+        self._kernel: list[_Waiting] = []
+        self._oom_units: dict[int, str] = {}
+        self._now: int | None = None
+        self._due: int | None = None
+
+    # ------------------------------------------------------------ in
+
+    def feed(self, line: Line) -> list[CrashEvent]:
+        """One line; the events it caused, deadlines that its time has passed first."""
+        events: list[CrashEvent] = []
+        time = line.time
+        if time is not None:
+            self._now = time
+            if self._due is not None and time >= self._due:
+                events = self._expire(time)
+        if line.origin is Origin.PROCESS:
+            run = self._run((line.host, line.unit, line.invocation))
+            if run.healthy(line):
+                return events
+            if "\n" in line.text:
+                for text in line.text.split("\n"):
+                    events += run.feed(_part(line, text))
+            else:
+                events += run.feed(line)
+            if events and self._kernel and run.crashing:
+                events += self._claim(run)
+            self._watch(run)
+        elif line.origin is Origin.MANAGER:
+            events += self._manager(line)
+        elif line.origin is Origin.KERNEL:
+            events += self._from_kernel(line)
+        elif line.fields.get("MESSAGE_ID") == signs.SUPPRESSED:
+            self._suppressed(line)
+        return events
+
+    def tick(self, time: int) -> list[CrashEvent]:
+        """The source's present moved on without a line."""
+        if self._now is None or time > self._now:
+            self._now = time
+        return self._expire(time) if self._due is not None and time >= self._due else []
+
+    def finish(self) -> list[CrashEvent]:
+        """The input is over: everything open is closed."""
+        events: list[CrashEvent] = []
+        for run in self._runs.values():
+            events += run.finish()
+        events += self._kernel_alone(None)
+        self._due = None
+        return events
+
+    # ------------------------------------------------------------ state
+
+    def contexts(self) -> dict[str, Context]:
+        """What is known of each running invocation; give it to the next Assembler."""
+        return {
+            run.key: run.progress.context() for run in self._runs.values() if not run.ended and run.progress.started
+        }
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is open and no half traceback is being read: here reading may start again."""
+        return not self._kernel and all(run.idle for run in self._runs.values())
+
+    # ------------------------------------------------------------ runs
+
+    def _run(self, group: Group) -> Run:
+        last = self._last
+        if last is not None and last[0] == group:
+            return last[1]
+        run = self._runs.get(group)
+        if run is None:
+            run = self._runs[group] = Run(group)
+            known = self._known.pop(run.key, None)
+            if known is not None:
+                run.resume(known)
+            if len(self._runs) > MAX_RUNS:
+                self._forget()
+        else:
+            self._runs.move_to_end(group)
+        self._last = (group, run)
+        return run
+
+    def _forget(self) -> None:
+        """Drop the run that was quiet longest; an open one only where all are."""
+        for group, run in self._runs.items():
+            if run.idle:
+                del self._runs[group]
+                break
+        else:
+            self._runs.popitem(last=False)
+        self._last = None
+
+    def _watch(self, run: Run) -> None:
+        due = run.due
+        if due is not None and (self._due is None or due < self._due):
+            self._due = due
+
+    def _expire(self, time: int) -> list[CrashEvent]:
+        events: list[CrashEvent] = []
+        for run in self._runs.values():
+            if run.due is not None and time >= run.due:
+                events += run.expire(time)
+        events += self._kernel_alone(time)
+        dues = [run.due for run in self._runs.values() if run.due is not None]
+        dues += [waiting.until for waiting in self._kernel if waiting.until is not None]
+        self._due = min(dues, default=None)
+        return events
+
+    # ------------------------------------------------------------ manager, kernel, journald
+
+    def _manager(self, line: Line) -> list[CrashEvent]:
+        text = parse(line.text).text
+        unit = line.unit or signs.manager_unit(text)
+        word = signs.read_manager(line, text)
+        if word is None:
+            return []
+        run = self._run((line.host, unit, line.invocation))
+        events = run.manager(line, word, text)
+        self._watch(run)
+        return events
+
+    def _from_kernel(self, line: Line) -> list[CrashEvent]:
+        text = parse(line.text).text
+        named = signs.oom_unit(text)
+        if named is not None:
+            if len(self._oom_units) < 1024:
+                self._oom_units[named[0]] = named[1]
+            return []
+        sign = signs.read_kernel(text)
+        if sign is None:
+            return []
+        run = self._kernel_run(line, sign)
+        if run is not None:
+            events = run.add_sign(kept(line), sign, text)
+            self._watch(run)
+            return events
+        if len(self._kernel) < MAX_KERNEL:
+            until = line.time + KERNEL_WAIT if line.time is not None else None
+            self._kernel.append(_Waiting(kept(line), sign, until))
+            if until is not None and (self._due is None or until < self._due):
+                self._due = until
+        return []
+
+    def _kernel_run(self, line: Line, sign: signs.Sign) -> Run | None:
+        """The run a kernel line is about: by its pid, by the unit the kernel named, else the one that is crashing."""
+        here = [run for run in self._runs.values() if line.host is None or run.group[0] in (None, line.host)]
+        if sign.pid is not None:
+            unit = self._oom_units.pop(sign.pid, None)
+            for run in reversed(here):
+                if run.lanes.knows(sign.pid) or (unit is not None and run.group[1] == unit and not run.ended):
+                    return run if sign.kind is signs.Kind.HARDWARE or run.crashing else None
+        crashing = [run for run in here if run.crashing]
+        if len(crashing) == 1 and crashing[0].near(line.time, KERNEL_WAIT):
+            return crashing[0]
+        return None
+
+    def _claim(self, run: Run) -> list[CrashEvent]:
+        """Waiting kernel lines go to a crash that has just opened."""
+        events: list[CrashEvent] = []
+        for waiting in list(self._kernel):
+            if self._kernel_run(waiting.line, waiting.sign) is run:
+                self._kernel.remove(waiting)
+                events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
+        return events
+
+    def _kernel_alone(self, time: int | None) -> list[CrashEvent]:
+        """Kernel lines whose time is up: a crash may be open by now, else they are crashes of their own."""
+        events: list[CrashEvent] = []
+        for waiting in list(self._kernel):
+            if time is not None and (waiting.until is None or time < waiting.until):
+                continue
+            self._kernel.remove(waiting)
+            run = self._kernel_run(waiting.line, waiting.sign)
+            if run is None and waiting.sign.kind is not signs.Kind.HARDWARE:
+                continue
+            if run is None:
+                run = self._run((waiting.line.host, None, None))
+            events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
+            self._watch(run)
+        return events
+
+    def _suppressed(self, line: Line) -> None:
+        for run in self._runs.values():
+            if run.group[1] == line.unit and (line.invocation is None or run.group[2] == line.invocation):
+                run.suppressed(line.time)
+
+
+def _part(line: Line, text: str) -> Line:
+    return Line(
+        text,
+        line.n,
+        line.time,
+        line.host,
+        line.unit,
+        line.invocation,
+        line.pid,
+        line.stream,
+        line.origin,
+        line.cut,
+        line.fields,
+    )

@@ -1,0 +1,169 @@
+"""`triage scan`: diagnose logs without a database.
+
+In: SPECs of files, stdin or journals; out: one JSON document, or a short report for people. Exit code 0 where there
+is no crash, 1 where there is one, 2 where the input cannot be read. It must import neither the store nor the
+dashboard, nor settings: it works on a machine that has nothing but a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from triage.model import InputError
+
+if TYPE_CHECKING:
+    from triage.diagnose import Matcher
+    from triage.model import Finding, Line
+
+_ALARMING = ("fatal", "degraded", "unknown")
+_COLOURS = {"fatal": "red", "degraded": "red", "unknown": "yellow", "request-error": "cyan", "recovered": "green"}
+
+
+@click.command()
+@click.argument("specs", nargs=-1, metavar="[SPEC]...")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--rules", "folders", multiple=True, metavar="DIR", help="More rules, over the shipped and the site's.")
+@click.option("--unit", "units", multiple=True, metavar="U", help="Only this unit (a glob); default sglang*.service.")
+@click.option("--since", metavar="T", help="Leave out what is older: an ISO time, or 2h, 30m, 7d ago.")
+@click.option("--tz", metavar="ZONE", help="The zone of times that carry none; default: this machine's.")
+def scan(
+    specs: tuple[str, ...],
+    as_json: bool,
+    folders: tuple[str, ...],
+    units: tuple[str, ...],
+    since: str | None,
+    tz: str | None,
+) -> None:
+    """Diagnose a log without a database.
+
+    SPEC: a file (text, journal json or export, also gzip, xz, zstd), '-' for stdin, journal:FILE-or-FOLDER, or journal:
+    for the live journal. Without one stdin is read.
+    """
+    from triage.document import scan_document
+
+    if not specs:
+        if sys.stdin.isatty():
+            raise InputError("nothing to read: give a file, '-', or 'journal:'")
+        specs = ("-",)
+    book = _rulebook(folders)
+    found: list[Finding] = []
+    notices: list[str] = []
+    lines = 0
+    for spec in specs:
+        count, findings = _scan_one(spec, book, units, _since(since), tz, notices)
+        lines += count
+        found.extend(findings)
+    document = scan_document(lines, found, notices)
+    if as_json:
+        click.echo(json.dumps(document, ensure_ascii=False))
+    else:
+        for text in notices:
+            click.echo(text, err=True)
+        _report(document)
+    if any(finding.crash.outcome.value in _ALARMING for finding in found):
+        sys.exit(1)
+
+
+def _scan_one(
+    spec: str, book: Matcher, units: tuple[str, ...], since: int | None, tz: str | None, notices: list[str]
+) -> tuple[int, list[Finding]]:
+    from triage.assemble import Assembler
+    from triage.diagnose import diagnose
+    from triage.pipeline import findings
+    from triage.sources import UNITS, open_source
+
+    if spec == "journal:":
+        raise InputError("the live journal never ends: `triage watch` reads it; give scan a journal file or folder")
+    source = open_source(spec, units=units or UNITS, since=since, tz=tz)
+    count = 0
+
+    def read() -> Iterator[Line]:
+        nonlocal count
+        for batch in source.batches():
+            notices.extend(batch.notices)
+            count += len(batch.lines)
+            yield from batch.lines
+
+    try:
+        found = list(findings(read(), Assembler(), lambda crash: diagnose(crash, book)))
+    except UnicodeError as error:
+        raise InputError(f"{spec} cannot be read: {error}") from error
+    finally:
+        source.close()
+    return count, found
+
+
+def _rulebook(folders: tuple[str, ...]) -> Matcher:
+    from triage.rulebook import Rulebook
+    from triage.rulefile import rule_folders
+
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise InputError(f"{folder} is no folder of rules")
+    return Rulebook.load(rule_folders(*(Path(folder) for folder in folders)))
+
+
+_UNITS_OF_TIME = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def _since(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text[-1:] in _UNITS_OF_TIME and text[:-1].isdigit():
+        return int((datetime.now(UTC).timestamp() - int(text[:-1]) * _UNITS_OF_TIME[text[-1]]) * 1_000_000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1_000_000)
+    except ValueError:
+        raise InputError(f"--since {text!r} is no time: give 2026-11-29T12:00 or 2h") from None
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _report(document: dict[str, Any]) -> None:
+    crashes = document["crashes"]
+    click.echo(f"{document['lines']} lines, {len(crashes)} crash{'' if len(crashes) == 1 else 'es'}")
+    for crash in crashes:
+        _crash(crash)
+
+
+def _crash(crash: dict[str, Any]) -> None:
+    root = crash["root"]
+    place = " ".join(
+        part for part in (crash["unit"], crash["host"] and f"on {crash['host']}", crash["started"]) if part
+    )
+    colour = None if os.environ.get("NO_COLOR") else _COLOURS[crash["outcome"]]
+    click.echo("")
+    click.echo(click.style(crash["outcome"].upper(), fg=colour, bold=colour is not None) + f"  {crash['title']}")
+    if place:
+        click.echo(f"  where     {place}")
+    click.echo(f"  phase     {crash['phase']}")
+    frame = root["frame"]
+    at = f" at {frame['file']}:{frame['line']} {frame['function']}" if frame else ""
+    who = f"{root['rank']}: " if root["rank"] else ""
+    click.echo(f"  first     {who}{root['exception']}{at}")
+    message = root["message"].split("\n", 1)[0]
+    if message:
+        click.echo(f"            {message[:200]}")
+    if len(crash["ranks"]) > 1:
+        click.echo(f"  ranks     {' '.join(crash['ranks'])}")
+    if crash["cascades"]:
+        click.echo(f"  followed  {crash['cascades']} failures")
+    if crash["evidence"]["grade"] != "complete":
+        click.echo(f"  evidence  {crash['evidence']['grade']}")
+    if not crash["matches"]:
+        click.echo(f"  cause     undiagnosed (signature {crash['signature']['key']})")
+        return
+    best = crash["matches"][0]
+    click.echo(f"  cause     {best['cause'].strip()}  [{best['rule']}]")
+    for remedy in best["remedies"]:
+        blocked = f" (not here: {remedy['blocked_by']})" if remedy["blocked_by"] else ""
+        click.echo(f"  remedy    {remedy['title']} - costs: {remedy['cost']}{blocked}")

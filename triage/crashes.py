@@ -1,0 +1,175 @@
+"""One crash while it is open: its failures, its id, and the picture of it at any moment.
+
+In come entries as the assembler meets them, out go `Crash` values. Called by `triage.assemble`, one `OpenCrash` at a
+time per invocation. It must not read lines itself, and keeps a bounded number of failures and lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
+from triage.roles import Entry, Signs, assign, choose_root, outcome, promote
+from triage.signs import Kind
+
+MAX_ENTRIES = 300
+MAX_EVIDENCE = 60
+MAX_TEXT = 8_192  # of one line that is kept
+
+
+class OpenCrash:
+    """The failures of one invocation in one burst."""
+
+    __slots__ = ("_id", "_names", "_root", "end", "entries", "grade", "group", "opened", "phase", "position", "started")
+
+    def __init__(self, group: tuple[str | None, str | None, str | None], phase: Phase) -> None:
+        self.group = group
+        self.phase = phase
+        self.entries: list[Entry] = []
+        self.opened = False
+        self.position = ""
+        self.started: int | None = None
+        self.end: UnitEnd | None = None
+        self.grade = Grade.COMPLETE
+        self._id = ""
+        self._root: Entry | None = None
+        self._names: dict[tuple[str, int | None, str | None], Entry] = {}
+
+    @property
+    def root(self) -> Entry | None:
+        return self._root
+
+    @property
+    def ends_server(self) -> bool:
+        return any(entry.ends_server for entry in self.entries)
+
+    @property
+    def requests_only(self) -> bool:
+        return self._root is not None and self._root.kind is Kind.REQUEST
+
+    def add(self, entry: Entry) -> bool:
+        """Take in a failure; False if it only repeated one that is known."""
+        key = (entry.name, entry.pid, entry.rank)
+        known = self._names.get(key) if entry.body is None else None
+        if known is not None or len(self.entries) >= MAX_ENTRIES:
+            if known is not None:
+                known.folded += 1
+                known.ends_server |= entry.ends_server
+                if len(known.lines) < 3:
+                    known.lines.extend(entry.lines)
+            return False
+        if entry.body is None:
+            self._names[key] = entry
+        self.entries.append(entry)
+        return True
+
+    def open(self) -> bool:
+        """Choose the root; True the first time there is one. Id and position are fixed then."""
+        root = choose_root(self.entries)
+        if root is None and self.entries and all(e.kind in (Kind.REQUEST, Kind.CASCADE) for e in self.entries):
+            root = next((entry for entry in self.entries if entry.kind is Kind.REQUEST), None)
+        if root is None:
+            return False
+        return self._fix(root)
+
+    def open_anyway(self) -> bool:
+        """No root came: take the best there is."""
+        root = promote(self.entries)
+        return self._fix(root) if root is not None else False
+
+    def _fix(self, root: Entry) -> bool:
+        self._root = root
+        if self.opened:
+            return False
+        self.opened = True
+        self._id = crash_id(root.texts)
+        self.position = root.lines[0].position
+        self.started = root.time
+        return True
+
+    # ------------------------------------------------------------ the picture
+
+    def snapshot(self, context: Context, seen: Signs, ended: int | None, *, closed: bool) -> Crash:
+        """The crash as it is known now. While it is open only the manager's word settles the outcome."""
+        root = self._root
+        assert root is not None
+        roles = assign(root, self.entries)
+        failures = tuple(_failure(entry, role, why) for entry, role, why in roles)
+        result = outcome(root, self.entries, seen)
+        if not closed and result is not Outcome.REQUEST_ERROR and seen.end is None:
+            result = Outcome.UNKNOWN
+        host, unit, invocation = self.group
+        return Crash(
+            id=self._id,
+            position=self.position,
+            phase=self.phase,
+            outcome=result,
+            root=failures[0],
+            failures=failures,
+            ranks=_ranks(failures),
+            evidence=_evidence(roles),
+            grade=self._grade(root),
+            host=host,
+            unit=unit,
+            invocation=invocation,
+            started=self.started,
+            ended=ended,
+            context=context,
+            end=self.end,
+        )
+
+    def _grade(self, root: Entry) -> Grade:
+        if root.mixed:
+            return Grade.MIXED
+        if root.cut:
+            return Grade.CUT
+        return self.grade
+
+
+def crash_id(texts: list[str]) -> str:
+    """Hash of the root's own lines. Blanks at both ends do not count: journalctl's text form eats some."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.strip().encode("utf-8", "replace"))
+        digest.update(b"\n")
+    return digest.hexdigest()[:24]
+
+
+def kept(line: Line) -> Line:
+    """A line as it may be kept: not longer than any page can show."""
+    return replace(line, text=line.text[:MAX_TEXT]) if len(line.text) > MAX_TEXT else line
+
+
+def _failure(entry: Entry, role: Role, why: str) -> Failure:
+    if entry.folded:
+        why = f"{why}; {entry.folded} more like it"
+    return Failure(role, entry.links, tuple(entry.lines), entry.rank, entry.pid, entry.time, why)
+
+
+def _ranks(failures: tuple[Failure, ...]) -> tuple[str, ...]:
+    """Ranks that failed themselves, the root's first."""
+    seen: dict[str, None] = {}
+    for failure in failures:
+        if failure.rank is not None and failure.role in (Role.ROOT, Role.CASCADE):
+            seen.setdefault(failure.rank)
+    return tuple(seen)
+
+
+def _evidence(roles: list[tuple[Entry, Role, str]]) -> tuple[Line, ...]:
+    """The lines the conclusion rests on: the root's head, innermost frames and exceptions; of each other failure the
+    telling ones."""
+    chosen: list[Line] = []
+    for entry, role, _ in roles:
+        lines = entry.lines
+        if role is Role.ROOT:
+            first = len(entry.texts)  # up to and with the first exception line
+            chosen.extend(lines[:1])
+            chosen.extend(lines[max(1, first - 16) : first + 6])
+            chosen.extend(lines[max(first + 6, len(lines) - 12) :])
+        elif len(chosen) < MAX_EVIDENCE:
+            chosen.append(lines[0])
+            if len(lines) > 1 and entry.body is not None:
+                chosen.append(lines[len(entry.texts) - 1])
+    unique = {id(line): line for line in chosen}
+    return tuple(unique.values())[:MAX_EVIDENCE]

@@ -1,0 +1,169 @@
+"""Finding -> the JSON document of `triage scan --json`, which is also what the store keeps and the pages show.
+
+In comes a finding, out goes a dict of plain JSON values, as `contracts.md` words it; fields beyond the contract are
+what the pages need. Called by `scan`, the store and the dashboard. Secrets never come out: every text that a log
+wrote goes through the mask.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from triage.masking import mask
+from triage.model import Crash, Edit, Failure, Finding, Frame, Line, Link, Match, Remedy
+
+SCHEMA = 1
+MAX_TEXT = 4_000
+MAX_FAILURES = 80
+MAX_FRAMES = 40
+
+Json = dict[str, Any]
+
+
+def scan_document(lines: int, findings: list[Finding], notices: list[str]) -> Json:
+    """The whole document of one scan."""
+    return {
+        "schema": SCHEMA,
+        "lines": lines,
+        "crashes": [finding_document(finding) for finding in findings],
+        "notices": notices,
+    }
+
+
+def finding_document(finding: Finding) -> Json:
+    """CRASH of the contract."""
+    crash = finding.crash
+    signature = finding.signature
+    return {
+        "id": crash.id,
+        "position": crash.position,
+        "host": crash.host,
+        "unit": crash.unit,
+        "invocation": crash.invocation,
+        "started": iso(crash.started),
+        "ended": iso(crash.ended),
+        "phase": crash.phase.value,
+        "outcome": crash.outcome.value,
+        "severity": finding.severity.value,
+        "title": mask(finding.title),
+        "sglang_version": crash.context.sglang_version,
+        "signature": {
+            "version": signature.version,
+            "key": signature.key,
+            "title": signature.title,
+            "parts": dict(signature.parts),
+        },
+        "root": _root(crash),
+        "ranks": list(crash.ranks),
+        "cascades": crash.cascades,
+        "failures": [_failure(failure) for failure in crash.failures[:MAX_FAILURES]],
+        "evidence": {"grade": crash.grade.value, "lines": [_line(line) for line in crash.evidence]},
+        "matches": [_match(match) for match in finding.matches],
+        "end": _end(crash),
+        "context": {
+            "flags": {name: mask(value) for name, value in crash.context.flags.items()},
+            "milestones": [{"name": name, "time": iso(time)} for name, time in crash.context.milestones],
+            "warnings": [_line(line) for line in crash.context.warnings],
+        },
+    }
+
+
+def iso(time: int | None) -> str | None:
+    """Microseconds UTC as ISO 8601."""
+    if time is None:
+        return None
+    try:
+        seconds, micros = divmod(time, 1_000_000)
+        when = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return when.isoformat(timespec="microseconds" if micros else "seconds").replace("+00:00", "Z")
+
+
+def _root(crash: Crash) -> Json:
+    root, cause = crash.root, crash.root.cause
+    return {
+        "rank": root.rank,
+        "pid": root.pid,
+        **_link(cause),
+        "why": root.why,
+        "frames": [_frame(frame) for frame in cause.frames[-MAX_FRAMES:]],
+        "chain": [_link(link) for link in root.chain],
+    }
+
+
+def _link(link: Link) -> Json:
+    return {"exception": link.exception, "message": _text(link.message), "frame": _frame(link.frame)}
+
+
+def _frame(frame: Frame | None) -> Json | None:
+    if frame is None:
+        return None
+    return {"file": frame.file, "function": frame.function, "line": frame.line, "path": frame.path}
+
+
+def _failure(failure: Failure) -> Json:
+    return {
+        "role": failure.role.value,
+        "why": failure.why,
+        "rank": failure.rank,
+        "pid": failure.pid,
+        "time": iso(failure.time),
+        **_link(failure.cause),
+    }
+
+
+def _line(line: Line) -> Json:
+    return {"n": line.n, "text": _text(line.text)}
+
+
+def _text(text: str) -> str:
+    masked = mask(text)
+    return masked if len(masked) <= MAX_TEXT else masked[:MAX_TEXT] + " ..."
+
+
+def _end(crash: Crash) -> Json | None:
+    end = crash.end
+    if end is None:
+        return None
+    return {
+        "result": end.result,
+        "code": end.code,
+        "status": end.status,
+        "time": iso(end.time),
+        "requested": end.requested,
+    }
+
+
+def _match(match: Match) -> Json:
+    return {
+        "rule": match.rule,
+        "rule_digest": match.rule_digest,
+        "title": match.title,
+        "confidence": match.confidence,
+        "cause": match.cause,
+        "severity": match.severity.value,
+        "captures": {name: mask(value) for name, value in match.captures.items()},
+        "references": list(match.references),
+        "remedies": [remedy_document(remedy) for remedy in match.remedies],
+    }
+
+
+def remedy_document(remedy: Remedy) -> Json:
+    """REMEDY of the contract."""
+    return {
+        "id": remedy.id,
+        "kind": remedy.kind,
+        "title": remedy.title,
+        "cost": remedy.cost,
+        "confirmed": remedy.confirmed,
+        "applicable": remedy.applicable,
+        "edits": [_edit(edit) for edit in remedy.edits],
+        "versions": remedy.versions,
+        "blocked_by": remedy.blocked_by,
+    }
+
+
+def _edit(edit: Edit) -> Json:
+    return {"op": edit.op, "name": edit.name, "value": edit.value, "floor": edit.floor, "ceiling": edit.ceiling}

@@ -1,0 +1,99 @@
+"""What a dying process writes below Python: fault handler dumps, uncaught C++ exceptions, their stacks.
+
+In comes the line that a native sign was read from and then the same process's lines; out goes one chain of links.
+Called by `triage.lanes`, with the same shape as a `Traceback`. It must not know of crashes and must keep a bounded
+number of lines.
+"""
+
+from __future__ import annotations
+
+import re
+
+from triage.model import Frame, Line, Link
+from triage.signs import Sign
+from triage.tracebacks import FRAME, HEADER, MAX_FRAMES, MAX_LINES, MAX_MESSAGE, Fate, engine_frame
+
+_CXX = re.compile(r"terminate called after throwing an instance of '(?P<name>[^']+)'")
+_SECTION = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+")
+
+
+class Dump:
+    """A native death: opens with its first line, goes on while the process writes stacks."""
+
+    __slots__ = (
+        "_current",
+        "_cxx",
+        "_frames",
+        "_sections",
+        "_what",
+        "lead",
+        "lines",
+        "lost",
+        "opened",
+        "sign",
+        "texts",
+    )
+
+    def __init__(self, sign: Sign, line: Line, text: str) -> None:
+        self.sign = sign
+        self.lead = ""
+        self.lost = False
+        self.lines = [line]
+        self.texts = [text]
+        self.opened = 1
+        self._frames: list[Frame] = []  # innermost first, as the fault handler prints them
+        self._current = True
+        self._sections = 0
+        self._what = ""
+        match = _CXX.match(text)
+        self._cxx = match["name"] if match else ""
+
+    @property
+    def done(self) -> bool:
+        return True
+
+    @property
+    def waiting(self) -> bool:
+        return False
+
+    @property
+    def frames(self) -> list[Frame]:
+        return self._frames[::-1]
+
+    @property
+    def last(self) -> str:
+        return self.texts[-1]
+
+    def accepts(self, text: str) -> bool:
+        return HEADER not in text
+
+    def feed(self, line: Line, text: str, *, headed: bool) -> Fate:
+        if headed:
+            return Fate.ENDED
+        bare = text.rstrip()
+        if not bare:
+            return Fate.TAKEN
+        section = _SECTION.match(bare)
+        if section is not None:
+            self._sections += 1
+            self._current = section["current"].startswith("Current")
+            if self._current:
+                self._frames = []
+        frame = FRAME.match(bare)
+        if frame is not None and (self._current or not self._sections) and len(self._frames) < MAX_FRAMES:
+            self._frames.append(Frame(frame["path"], (frame["function"] or "").strip(), int(frame["line"])))
+        if bare.lstrip().startswith("what():") and not self._what:
+            self._what = bare.split("what():", 1)[1].strip()[:MAX_MESSAGE]
+        if len(self.lines) < MAX_LINES:
+            self.lines.append(line)
+            self.texts.append(bare)
+        return Fate.TAKEN
+
+    def end(self) -> Fate:
+        return Fate.ENDED
+
+    def chain(self) -> tuple[Link, ...]:
+        """The C++ exception, where one was named, is what the signal only carries out."""
+        frames = tuple(reversed(self._frames))
+        died = Link(self.sign.exception, self.sign.message, engine_frame(frames), frames)
+        return (Link(self._cxx, self._what), died) if self._cxx else (died,)

@@ -1,0 +1,255 @@
+"""Many writers in one stream -> each writer's own tracebacks.
+
+In come the lines of one invocation, parsed; out come `Report`s: something was raised, has grown, or ended unfinished.
+Called by the assembler, one `Lanes` per invocation. A writer is known by its pid where the journal gives one, by its
+rank tag where the line has one; untagged lines of several open tracebacks are told apart by what stood behind what in
+the tracebacks that were read before (ranks run the same code, so they print the same lines). It must not judge what
+is a root.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from triage import signs
+from triage.dumps import Dump
+from triage.lines import Parsed
+from triage.model import Line
+from triage.tracebacks import FRAME, Fate, Traceback, exception_line, header_lead
+
+MAX_LANES = 512
+MAX_FOLLOWERS = 20_000
+
+Key = tuple[int | None, str | None, int]
+
+
+class News(Enum):
+    RAISED = auto()  # an exception line was read; again for each further link of the chain
+    OVER = auto()  # nothing more will come
+    LOST = auto()  # a traceback broke off before its exception
+
+
+@dataclass(slots=True)
+class Lane:
+    """One writer."""
+
+    key: Key
+    pid: int | None
+    rank: str | None
+    body: Traceback | Dump | None = None
+    previous: str = ""  # its last record's text, a possible lead-in
+    fed: int = 0  # serial of the last line it took
+    failed: bool = False  # it has raised before: what follows in the same process is a consequence
+
+
+@dataclass(slots=True)
+class Report:
+    news: News
+    lane: Lane
+    body: Traceback | Dump
+    pid: int | None = None
+    rank: str | None = None
+    bare: bool = False  # an exception line that nothing stands above
+
+
+@dataclass(slots=True)
+class Lanes:
+    _lanes: OrderedDict[Key, Lane] = field(default_factory=OrderedDict)
+    _open: list[Lane] = field(default_factory=list)
+    _follows: dict[str, set[str]] = field(default_factory=dict)
+    _followers: int = 0
+    _serial: int = 0
+    _ranks: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        return not self._open
+
+    @property
+    def waiting(self) -> bool:
+        """A half traceback is being read."""
+        return any(lane.body is not None and lane.body.waiting for lane in self._open)
+
+    def rank_of(self, pid: int | None) -> str | None:
+        return self._ranks.get(pid) if pid is not None else None
+
+    def knows(self, pid: int) -> bool:
+        return pid in self._ranks or any(key[0] == pid for key in self._lanes)
+
+    def feed(self, line: Line, parsed: Parsed, pid: int | None) -> tuple[bool, list[Report]]:
+        """Whether a traceback took the line, and the news."""
+        self._serial += 1
+        text, rank = parsed.text, parsed.rank
+        if rank is not None and pid is not None and not rank.startswith("rank") and len(self._ranks) < 4096:
+            self._ranks[pid] = rank
+        lead = header_lead(text)
+        if lead is not None:
+            return True, self._header(line, parsed, pid, lead)
+        if parsed.headed:
+            lane = self._lane(pid, rank)
+            lane.previous = text[:200]
+            return False, self._ended(lane)
+        native = signs.read(text) if text[:1] in "FtSPdmcf!*" or "signal" in text else None
+        if native is not None and native.kind is signs.Kind.NATIVE:
+            return True, self._native(line, text, pid, rank, native)
+        return self._continue(line, text, pid, rank)
+
+    def finish(self) -> list[Report]:
+        """All input is read: what is open is over."""
+        news = [report for lane in list(self._open) for report in self._ended(lane)]
+        self._open.clear()
+        return news
+
+    # ------------------------------------------------------------ kinds of lines
+
+    def _header(self, line: Line, parsed: Parsed, pid: int | None, lead: str) -> list[Report]:
+        text = parsed.text
+        if not parsed.headed:
+            # The chain of an open traceback goes on, the one that was fed last first.
+            for lane in sorted(self._open, key=lambda lane: -lane.fed):
+                if lane.pid == pid and isinstance(lane.body, Traceback) and lane.body.header(line, text):
+                    self._took(lane, text)
+                    return []
+        lane = self._lane(pid, parsed.rank)
+        news = self._ended(lane) if not self._reading(lane) or parsed.headed else []
+        if self._reading(lane):  # another writer without a tag of its own
+            lane = self._extra(lane)
+        lane.body = Traceback(lead or ("" if parsed.headed else signs.lead_in(lane.previous)))
+        lane.body.header(line, text)
+        self._open.append(lane)
+        self._took(lane, text)
+        return news
+
+    def _native(self, line: Line, text: str, pid: int | None, rank: str | None, sign: signs.Sign) -> list[Report]:
+        lane = self._pick([lane for lane in self._open if lane.pid == pid and isinstance(lane.body, Dump)], text)
+        if lane is not None and lane.body is not None:
+            lane.body.feed(line, text, headed=False)
+            self._took(lane, text)
+            return []
+        lane = self._lane(pid, rank)
+        news = self._ended(lane)
+        lane.body = Dump(sign, line, text)
+        self._open.append(lane)
+        self._took(lane, text)
+        return [*news, self._report(News.RAISED, lane)]
+
+    def _continue(self, line: Line, text: str, pid: int | None, rank: str | None) -> tuple[bool, list[Report]]:
+        news: list[Report] = []
+        open_here = [lane for lane in self._open if lane.pid == pid and (rank is None or lane.rank == rank)]
+        while open_here:
+            lane = self._pick(open_here, text)
+            if lane is None or lane.body is None:
+                break
+            fate = lane.body.feed(line, text, headed=False)
+            if fate in (Fate.TAKEN, Fate.RAISED):
+                self._took(lane, text)
+                if fate is Fate.RAISED:
+                    news.append(self._report(News.RAISED, lane))
+                return True, news
+            open_here.remove(lane)
+            if fate is Fate.ENDED:
+                news.extend(self._ended(lane))
+        return self._bare(line, text, pid, rank, news)
+
+    def _bare(
+        self, line: Line, text: str, pid: int | None, rank: str | None, news: list[Report]
+    ) -> tuple[bool, list[Report]]:
+        """Frames or an exception line that no header announced: logs that were cut, or pasted in part."""
+        if FRAME.match(text):
+            lane = self._lane(pid, rank)
+            news.extend(self._ended(lane))
+            lane.body = Traceback(signs.lead_in(lane.previous))
+            lane.body.feed(line, text, headed=False)
+        elif exception_line(text, plain=True) is not None:
+            lane = self._lane(pid, rank)
+            news.extend(self._ended(lane))
+            lane.body = Traceback(signs.lead_in(lane.previous))
+            lane.body.feed(line, text, headed=False)
+            report = self._report(News.RAISED, lane)
+            report.bare = True
+            news.append(report)
+        else:
+            if text.strip():
+                self._lane(pid, rank).previous = text[:200]
+            return False, news
+        self._open.append(lane)
+        self._took(lane, text)
+        return True, news
+
+    # ------------------------------------------------------------ lanes
+
+    def _lane(self, pid: int | None, rank: str | None) -> Lane:
+        key = (pid, rank, 0)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(key, pid, rank)
+            if len(self._lanes) > MAX_LANES:
+                self._forget()
+        return lane
+
+    def _extra(self, lane: Lane) -> Lane:
+        pid, rank, n = lane.key
+        while (pid, rank, n) in self._lanes and self._reading(self._lanes[(pid, rank, n)]) and n < 64:
+            n += 1
+        extra = self._lanes[(pid, rank, n)] = Lane((pid, rank, n), pid, rank, previous=lane.previous)
+        return extra
+
+    def _forget(self) -> None:
+        for key, lane in self._lanes.items():
+            if lane.body is None:
+                del self._lanes[key]
+                return
+        _, lane = self._lanes.popitem(last=False)
+        self._open = [other for other in self._open if other is not lane]
+
+    def _reading(self, lane: Lane) -> bool:
+        return lane.body is not None and lane.body.waiting
+
+    def _pick(self, lanes: list[Lane], text: str) -> Lane | None:
+        """The open traceback an untagged line belongs to."""
+        if len(lanes) < 2:
+            return lanes[0] if lanes else None
+        bare = text.rstrip()
+        best: Lane | None = None
+        score = (False, False, -1)
+        for lane in lanes:
+            body = lane.body
+            if body is None or not body.accepts(bare):
+                continue
+            mine = (bare in self._follows.get(body.last, ()), body.waiting, lane.fed)
+            if mine > score:
+                best, score = lane, mine
+        return best
+
+    def _took(self, lane: Lane, text: str) -> None:
+        lane.fed = self._serial
+        body = lane.body
+        if body is None or len(body.texts) < 2:
+            return
+        before, after = body.texts[-2], body.texts[-1]
+        if self._followers < MAX_FOLLOWERS:
+            known = self._follows.setdefault(before, set())
+            if after not in known:
+                known.add(after)
+                self._followers += 1
+
+    def _ended(self, lane: Lane) -> list[Report]:
+        body = lane.body
+        if body is None:
+            return []
+        body.end()
+        lane.body = None
+        self._open = [other for other in self._open if other is not lane]
+        if not body.done and len(body.lines) < 2:
+            return []
+        return [self._report(News.LOST if not body.done else News.OVER, lane, body)]
+
+    def _report(self, news: News, lane: Lane, body: Traceback | Dump | None = None) -> Report:
+        body = body or lane.body
+        assert body is not None
+        rank = lane.rank
+        if rank is None or rank.startswith("rank"):
+            rank = self.rank_of(lane.pid) or rank
+        return Report(news, lane, body, lane.pid, rank)

@@ -1,0 +1,180 @@
+"""One raw line -> what stands in front of it (time, rank, level, pid, host) and the text behind it.
+
+In comes a line as a source gave it, out goes `Parsed`. All dialects live here and nowhere else: SGLang's own prefix,
+journalctl's short forms, docker and compose, kubectl, Ray, mpirun, torchrun, progress bars that end without a newline,
+ANSI colours. Called by the assembler for each line that is not plainly healthy, and by `sources.stream` for times.
+It must not remember anything between two lines, and must never raise: whatever it does not know is text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# A bar leaves the cursor behind its bracket, so the next writer's line begins there: '...  0/8 [00:00<?, ?it/s][2026-'.
+_BAR = re.compile(r"^.{0,400}?\d+%\|?.{0,400}?(?:it/s|s/it|B/s)[^\]\[]{0,80}\]\s*")
+_GLUED = re.compile(r".(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] )")
+
+_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_SHORT = re.compile(
+    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|" + _STAMP + r"|\[ *\d+\.\d+\])"
+    r" (?P<host>[\w.-]+) (?P<ident>[^\s\[\]]+?)(?:\[(?P<pid>\d+)\])?: ?"
+)
+_COMPOSE = re.compile(r"(?P<ident>[A-Za-z0-9][\w.-]*) +\| ?")
+_DOCKER = re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (?:std(?:out|err) [FP] )?")
+_BRACKET = re.compile(r"\[(?:pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
+_DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]) ")
+_RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
+_RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
+_SGLANG = re.compile(
+    r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<tags>(?: [A-Z]{2,6}\d+)*)\] ?|"
+    r"\[(?:gpu=(?P<gpu>\d+)|(?P<tag>[A-Z]{2}\d+))\] ?"
+)
+_LOGGER = re.compile(
+    r"(?P<stamp>" + _STAMP + r")(?:\s+-)?\s+(?:[\w.]+ - )?"
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\s+-)?:?\s+"
+)
+_LEVEL = re.compile(
+    r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)(?::\s+| +(?=[\w./]+\.py:\d+))(?:[\w./]+\.py:\d+: )?"
+)
+_GLOG = re.compile(r"\[?(?P<level>[IWEF])\d{3,4} \d\d:\d\d:\d\d\.\d+\s+(?:\d+ )?[\w.]+:\d+\] ?")
+_GLOG_LEVEL = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """`headed`: the line began a log record of its own, so it does not continue what the same process said before."""
+
+    text: str
+    headed: bool = False
+    rank: str | None = None
+    level: str | None = None
+    stamp: str | None = None
+    pid: int | None = None
+    host: str | None = None
+    ident: str | None = None  # journalctl's or compose's name of the writer
+
+
+def parse(raw: str) -> Parsed:
+    """Take all prefixes off one line."""
+    text = visible(raw)
+    stamp = host = ident = rank = level = None
+    pid: int | None = None
+    headed = False
+    for _ in range(4):  # supervisors stack: journalctl over compose over Ray
+        match = _supervisor(text)
+        if match is None:
+            break
+        groups = match.groupdict()
+        text = text[match.end() :]
+        stamp = groups.get("stamp") or stamp
+        host = groups.get("host") or host
+        ident = groups.get("ident") or ident
+        rank = _rank_word(groups.get("rank")) or rank
+        pid = int(groups["pid"]) if groups.get("pid") else pid
+    if text.startswith("["):
+        match = _SGLANG.match(text)
+        if match is not None:
+            headed = True
+            text = text[match.end() :]
+            stamp = match["stamp"] or stamp
+            tag = f"TP{match['gpu']}" if match["gpu"] else (match["tags"] or "").strip() or match["tag"]
+            rank = tag or rank
+    elif text[:1].isdigit():
+        match = _LOGGER.match(text)
+        if match is not None:
+            headed, level = True, match["level"]
+            stamp = match["stamp"]
+            text = text[match.end() :]
+            inner = _SGLANG.match(text)
+            if inner is not None:
+                text = text[inner.end() :]
+                rank = (inner["tags"] or "").strip() or rank
+    match = _LEVEL.match(text) or _GLOG.match(text)
+    if match is not None:
+        headed = True
+        level = _GLOG_LEVEL.get(match["level"], match["level"])
+        text = text[match.end() :]
+    return Parsed(text, headed, rank, level, stamp, pid, host, ident)
+
+
+def visible(raw: str) -> str:
+    """The line as a terminal would show it in the end: no colours, no overwritten progress bars, no NULs."""
+    text = raw
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if "\r" in text:
+        parts = [part for part in text.split("\r") if part.strip()]
+        text = parts[-1] if parts else ""
+    if "it/s" in text or "s/it" in text or "B/s" in text:
+        bar = _BAR.match(text)
+        if bar is not None and bar.end() < len(text):
+            return text[bar.end() :]
+    if "%|" in text or "% Completed" in text:
+        glued = _GLUED.search(text)
+        if glued is not None:
+            return text[glued.start(1) :]
+    return text
+
+
+def is_progress(text: str) -> bool:
+    """Whether it is nothing but a progress bar."""
+    return ("it/s" in text or "s/it" in text or "%|" in text) and "%" in text and not text.startswith("[2")
+
+
+def _supervisor(text: str) -> re.Match[str] | None:
+    first = text[:1]
+    if first == "[":
+        return _SHORT.match(text) or _BRACKET.match(text) or _RANKED.match(text) or _DMESG.match(text)
+    if first == "(":
+        return _RAY.match(text)
+    if first.isdigit():
+        return _SHORT.match(text) or _DOCKER.match(text) or _COMPOSE.match(text)
+    if first.isalpha():
+        return _SHORT.match(text) or _COMPOSE.match(text)
+    return None
+
+
+def _rank_word(word: str | None) -> str | None:
+    if not word:
+        return None
+    return word if word.startswith("rank") else f"rank{word}"
+
+
+# ---------------------------------------------------------------- times
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6})\d*)?(Z|[+-]\d\d:?\d\d)?$",
+)
+_SYSLOG = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
+_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = {name: n for n, name in enumerate(_NAMES, 1)}
+
+
+def stamp_time(stamp: str, zone: tzinfo | None = UTC, year: int | None = None) -> int | None:
+    """A written time -> microseconds UTC, or None. `zone` (None: this machine's) and `year` are for stamps without."""
+    match = _ISO.match(stamp)
+    try:
+        if match is not None:
+            y, mo, d, h, mi, s, micro, offset = match.groups()
+            when = datetime(int(y), int(mo), int(d), int(h), int(mi), int(s), int((micro or "0").ljust(6, "0")))
+            if offset:
+                offset = "+00:00" if offset == "Z" else offset
+                return _micros(datetime.fromisoformat(when.isoformat() + offset))
+            return _micros(when.replace(tzinfo=zone))
+        match = _SYSLOG.match(stamp)
+        if match is not None and year is not None and match[1] in _MONTHS:
+            micro = (match[6] or "0").ljust(6, "0")
+            when = datetime(
+                year, _MONTHS[match[1]], int(match[2]), int(match[3]), int(match[4]), int(match[5]), int(micro)
+            )
+            return _micros(when.replace(tzinfo=zone))
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def _micros(when: datetime) -> int:
+    return int(when.timestamp()) * 1_000_000 + when.microsecond

@@ -1,0 +1,160 @@
+"""How far a server has come, and what its log says about itself: phase, flags, release.
+
+In come the texts of one invocation, prefixes off; out goes a `Context`. Called by the assembler, which keeps one
+`Progress` per running invocation and saves its `context()` with the cursor. It must not remember a secret: of the
+flags, keys, tokens and passwords are dropped before anything else sees them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from triage.masking import is_secret
+from triage.model import Context, Line, Phase
+
+_ORDER = (Phase.UNKNOWN, Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE, Phase.WARMUP, Phase.SERVING)
+_RANK = {phase: n for n, phase in enumerate(_ORDER)}
+
+# What a healthy server says, with the name we keep and the phase that begins there. A draft model loads and captures in
+# its turn, after the target's capture: so the phase only ever goes forward within one run.
+_MARKS: tuple[tuple[str, str, Phase], ...] = (
+    ("server_args=ServerArgs(", "server_args", Phase.LOAD),
+    ("Init torch distributed begin", "distributed", Phase.LOAD),
+    ("Load weight begin", "load-begin", Phase.LOAD),
+    ("Load weight end", "load-end", Phase.MEMORY),
+    ("KV Cache is allocated", "kv-cache", Phase.MEMORY),
+    ("Memory pool end", "memory-pool", Phase.MEMORY),
+    ("Capture cuda graph begin", "capture-begin", Phase.CAPTURE),
+    ("Capture draft cuda graph begin", "capture-begin", Phase.CAPTURE),
+    ("Capture draft extend cuda graph begin", "capture-begin", Phase.CAPTURE),
+    ("Capture piecewise CUDA graph begin", "capture-begin", Phase.CAPTURE),
+    ("Capture cuda graph end", "capture-end", Phase.CAPTURE),
+    ("max_total_num_tokens=", "scheduler-ready", Phase.WARMUP),
+    ("Started server process", "http-up", Phase.WARMUP),
+    ("Uvicorn running on", "http-up", Phase.WARMUP),
+    ("The server is fired up and ready to roll", "ready", Phase.SERVING),
+)
+# A line that shows the server at work: the scheduler made a step, or a generation was answered.
+_ACTIVITY = ("Decode batch", "Prefill batch")
+STOP_TEXTS = ("SIGTERM received. signum=", "Gracefully exiting...", "Shutting down")
+_WARNINGS = ("Ignore import error when loading", "falling back", "Failed to load generation config")
+_VERSION = re.compile(
+    r"\bsglang(?:[-_ ]version|\[all\])?\s*(?:==|[:=]|version)?\s*['\"]?v?(\d+\.\d+\.\d+(?:\.?(?:post|dev|rc)\d+)?)",
+    re.I,
+)
+_NAME = re.compile(r"([A-Za-z_]\w*)=")
+_MAX_FLAGS = 1200
+_MAX_VALUE = 300
+
+
+class Progress:
+    """What one invocation has said so far. Small and bounded."""
+
+    __slots__ = ("_flags", "_milestones", "_seen", "_warnings", "active", "phase", "stopping", "version")
+
+    def __init__(self, context: Context | None = None) -> None:
+        context = context or Context()
+        self.phase = context.phase
+        self.version = context.sglang_version
+        self.stopping = context.stopping
+        self.active: int | None = None  # time of the last sign of work; -1 where it had none
+        self._flags: Mapping[str, str] = context.flags
+        self._milestones = list(context.milestones)
+        self._seen = {name for name, _ in self._milestones}
+        self._warnings = list(context.warnings)
+
+    def note(self, text: str, line: Line) -> bool:
+        """Take in one healthy line; True if it was a milestone."""
+        for mark, name, phase in _MARKS:
+            if mark in text and text.find(mark) < 60:
+                self._reach(phase, name, line)
+                if name == "server_args":
+                    self._flags = read_flags(text)
+                return True
+        if text.startswith(_ACTIVITY):
+            return False
+        if len(self._warnings) < 20 and any(word in text for word in _WARNINGS):
+            self._warnings.append(line)
+        if self.version is None and "sglang" in text and _RANK[self.phase] < _RANK[Phase.WARMUP]:
+            match = _VERSION.search(text)
+            if match is not None:
+                self.version = match[1]
+        return False
+
+    def work(self, line: Line) -> None:
+        """The server did something for a client."""
+        self.active = line.time if line.time is not None else -1
+        if "ready" in self._seen:
+            self._reach(Phase.SERVING, "serving", line)
+
+    def _reach(self, phase: Phase, name: str, line: Line) -> None:
+        if _RANK[phase] > _RANK.get(self.phase, 0):
+            self.phase = phase
+        if name not in self._seen:
+            self._seen.add(name)
+            self._milestones.append((name, line.time))
+
+    @property
+    def started(self) -> bool:
+        return bool(self._seen)
+
+    def context(self) -> Context:
+        return Context(
+            phase=Phase.SHUTDOWN if self.stopping is not None else self.phase,
+            sglang_version=self.version,
+            flags=self._flags,
+            milestones=tuple(self._milestones),
+            warnings=tuple(self._warnings),
+            stopping=self.stopping,
+        )
+
+
+def read_flags(text: str) -> dict[str, str]:
+    """The fields of 'server_args=ServerArgs(a=1, b="x, y")' as written, secrets left out. Never raises."""
+    start = text.find("ServerArgs(")
+    flags: dict[str, str] = {}
+    at = start + len("ServerArgs(")
+    while start >= 0 and at < len(text) and len(flags) < _MAX_FLAGS:
+        match = _NAME.match(text, at)
+        if match is None:
+            break
+        value, at = _value(text, match.end())
+        if not is_secret(match[1]):
+            flags[match[1]] = _unquote(value)[:_MAX_VALUE]
+        if text[at : at + 1] != ",":
+            break
+        at += 1
+        while text[at : at + 1] == " ":
+            at += 1
+    return flags
+
+
+def _value(text: str, at: int) -> tuple[str, int]:
+    """One Python literal or repr from `at` on, and where it ends."""
+    start, depth, quote = at, 0, ""
+    while at < len(text):
+        char = text[at]
+        if quote:
+            if char == "\\":
+                at += 1
+            elif char == quote:
+                quote = ""
+        elif char in "'\"":
+            quote = char
+        elif char in "([{<":
+            depth += 1
+        elif char in ")]}>":
+            if depth == 0:
+                break
+            depth -= 1
+        elif char == "," and depth == 0:
+            break
+        at += 1
+    return text[start:at], at
+
+
+def _unquote(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+        return value[1:-1]
+    return value

@@ -1,0 +1,424 @@
+"""Files and stdin as a source: plain text, `journalctl -o json`, `journalctl -o export`, each also gzip, xz or zstd.
+
+In comes a path or `-`, out go batches of `Line`s; the kind is found by looking at the first bytes. Called by
+`sources.open_source`. It reads as a stream and trusts nothing: a line, a field or a compressed file may be as large
+as it likes, only a bounded part is ever held. What it had to leave out it says in a notice.
+
+A plain file's lines have numbers and no unit; where the file is `journalctl`'s own short form, the manager's and the
+kernel's lines in it are known by their writer's name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import sys
+import time as clock
+from collections.abc import Iterable, Iterator
+from datetime import tzinfo
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, Any, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from triage.lines import parse, stamp_time
+from triage.model import Batch, InputError, Line, Origin
+from triage.sources.entry import clean, entry_line
+
+BATCH = 1024
+CHUNK = 1 << 18
+MAX_LINE = 1 << 20  # bytes of one line or field that are kept
+MAX_FIELDS = 4096  # of one exported entry
+LOOK = 1 << 16
+
+_MAGIC: tuple[tuple[bytes, str], ...] = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+)
+
+
+def open_stream(
+    spec: str, *, units: Iterable[str] = (), since: int | None = None, tz: str | None = None
+) -> StreamSource:
+    """The source of a file or of stdin ('-'). Raises InputError where it cannot be read."""
+    if spec == "-":
+        return StreamSource(spec, sys.stdin.buffer, units=units, since=since, tz=tz)
+    path = Path(spec)
+    if path.is_dir():
+        raise InputError(f"{spec} is a folder: a folder of journal files is read as 'journal:{spec}'")
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{spec} cannot be read: {error.strerror or error}") from error
+    return StreamSource(spec, raw, units=units, since=since, tz=tz)
+
+
+class StreamSource:
+    """A `Source` over bytes. `units`: globs, used only where entries carry a unit."""
+
+    def __init__(
+        self,
+        name: str,
+        raw: IO[bytes],
+        *,
+        units: Iterable[str] = (),
+        since: int | None = None,
+        tz: str | None = None,
+    ) -> None:
+        self.name = name
+        self._raw = raw
+        self._units = Units(tuple(units))
+        self._since = since
+        self._zone = _zone(tz)
+        self._notes = Notes()
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches until the end. Raises InputError where the bytes are no such file (a damaged archive)."""
+        lines: list[Line] = []
+        last: int | None = None
+        try:
+            for line in self._lines():
+                if line.time is not None:
+                    if self._since is not None and line.time < self._since:
+                        continue
+                    last = line.time
+                lines.append(line)
+                if len(lines) >= BATCH:
+                    yield Batch(tuple(lines), time=last)
+                    lines = []
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            self._notes.broken = str(error) or type(error).__name__
+        except _zstd_errors() as error:
+            self._notes.broken = str(error)
+        yield Batch(tuple(lines), time=last, notices=self._notes.texts(self.name, self._units))
+
+    def close(self) -> None:
+        if self._raw is not sys.stdin.buffer:
+            self._raw.close()
+
+    def _lines(self) -> Iterator[Line]:
+        data = Bytes(_plain_bytes(self._raw), self._notes)
+        head = data.look()
+        if _is_json(head):
+            yield from read_json(data, self._units, self._notes)
+        elif _is_export(head):
+            yield from read_export(data, self._units, self._notes)
+        else:
+            yield from read_text(data, self._notes, self._zone, journalctl=_is_short(head))
+
+
+class Notes:
+    """What was left out or mended on the way."""
+
+    def __init__(self) -> None:
+        self.undecodable = self.long = self.nulls = self.malformed = 0
+        self.broken = ""
+
+    def texts(self, name: str, units: Units) -> tuple[str, ...]:
+        found = []
+        if self.undecodable:
+            found.append(f"{name}: {self.undecodable} lines held bytes that are no UTF-8; they were replaced")
+        if self.long:
+            found.append(f"{name}: {self.long} lines were longer than {MAX_LINE} bytes and were cut")
+        if self.nulls:
+            found.append(f"{name}: {self.nulls} messages are missing: export with `journalctl -o json --all`")
+        if self.malformed:
+            found.append(f"{name}: {self.malformed} entries could not be read and were left out")
+        if self.broken:
+            found.append(f"{name}: reading ended early: {self.broken}")
+        if units.others:
+            shown = ", ".join(sorted(units.others)[:5])
+            found.append(f"{name}: entries of other units were left out ({shown}); --unit names one to read")
+        return tuple(found)
+
+
+class Units:
+    """Which units' entries are wanted: by glob, or because SGLang's own processes are in them."""
+
+    def __init__(self, globs: tuple[str, ...]) -> None:
+        self._globs = globs
+        self._known: dict[str, bool] = {}
+        self.others: set[str] = set()
+
+    def wants(self, line: Line, command: str) -> bool:
+        unit = line.unit
+        if unit is None or not self._globs:
+            return line.origin is not Origin.JOURNALD or unit is not None
+        known = self._known.get(unit)
+        if known is None or (not known and "sglang" in command):
+            known = any(fnmatchcase(unit, glob) for glob in self._globs) or "sglang" in command
+            if len(self._known) < 10_000:
+                self._known[unit] = known
+        if not known and line.origin is Origin.PROCESS and len(self.others) < 100:
+            self.others.add(unit)
+        if known:
+            self.others.discard(unit)
+        return known
+
+
+# ---------------------------------------------------------------- bytes
+
+
+class Bytes:
+    """A byte stream read by line or by count, never holding more than a bounded part."""
+
+    def __init__(self, raw: IO[bytes], notes: Notes) -> None:
+        self._raw = raw
+        self._notes = notes
+        self._buffer = b""
+        self._at = 0
+        self._end = False
+
+    def look(self) -> bytes:
+        """The first bytes, without taking them."""
+        while len(self._buffer) < LOOK and self._more():
+            pass
+        return self._buffer[:LOOK]
+
+    def line(self) -> bytes | None:
+        """The next line without its end; one that is too long loses its rest."""
+        kept: list[bytes] = []
+        size = 0
+        while True:
+            end = self._buffer.find(b"\n", self._at)
+            piece = self._buffer[self._at : end if end >= 0 else None]
+            if size < MAX_LINE:
+                kept.append(piece[: MAX_LINE - size])
+            size += len(piece)
+            if end >= 0:
+                self._at = end + 1
+                break
+            self._buffer, self._at = b"", 0
+            if not self._more():
+                if not size:
+                    return None
+                break
+        if size > MAX_LINE:
+            self._notes.long += 1
+        return kept[0] if len(kept) == 1 else b"".join(kept)
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes, of which only the first MAX_LINE are kept."""
+        kept: list[bytes] = []
+        size = 0
+        while count > 0:
+            if self._at >= len(self._buffer):
+                self._buffer, self._at = b"", 0
+                if not self._more():
+                    break
+            piece = self._buffer[self._at : self._at + count]
+            self._at += len(piece)
+            count -= len(piece)
+            if size < MAX_LINE:
+                kept.append(piece[: MAX_LINE - size])
+            size += len(piece)
+        return b"".join(kept)
+
+    def _more(self) -> bool:
+        if self._end:
+            return False
+        chunk = self._raw.read1(CHUNK) if hasattr(self._raw, "read1") else self._raw.read(CHUNK)
+        if not chunk:
+            self._end = True
+            return False
+        self._buffer = self._buffer[self._at :] + chunk if self._buffer else chunk
+        self._at = 0
+        return True
+
+
+def _plain_bytes(raw: IO[bytes]) -> IO[bytes]:
+    """The stream behind gzip, xz or zstd, or itself; archives may be stacked twice."""
+    stream: IO[bytes] = raw
+    for _ in range(2):
+        buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(io.RawIOBase, stream), CHUNK)
+        head: bytes = buffered.peek(8)[:8]
+        kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+        if kind == "gzip":
+            stream = cast(IO[bytes], gzip.GzipFile(fileobj=buffered))
+        elif kind == "xz":
+            stream = lzma.open(buffered)  # noqa: SIM115
+        elif kind == "zstd":
+            stream = _zstd(buffered)
+        else:
+            return cast(IO[bytes], buffered)
+    return stream
+
+
+def _zstd(raw: IO[bytes]) -> IO[bytes]:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise InputError("this file is zstd: `pip install zstandard`, or unpack it first") from error
+    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(raw, read_across_frames=True)
+    return io.BufferedReader(cast(io.RawIOBase, reader), CHUNK)
+
+
+def _zstd_errors() -> tuple[type[Exception], ...]:
+    module = sys.modules.get("zstandard")
+    return (module.ZstdError,) if module is not None else ()
+
+
+def _text(raw: bytes, notes: Notes) -> str:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        notes.undecodable += 1
+        text = raw.decode("utf-8", "replace")
+    return text
+
+
+# ---------------------------------------------------------------- kinds
+
+
+def _is_json(head: bytes) -> bool:
+    first = head.lstrip(b"\x1e \r\n\t").split(b"\n", 1)[0]
+    return first.startswith(b"{") and (b'"MESSAGE"' in first or b'"__REALTIME_TIMESTAMP"' in first)
+
+
+def _is_export(head: bytes) -> bool:
+    block = head.lstrip(b"\n").split(b"\n\n", 1)[0]
+    name = block.split(b"=", 1)[0]
+    return b"__REALTIME_TIMESTAMP=" in block and name.isascii() and name.replace(b"_", b"").isalnum()
+
+
+def _is_short(head: bytes) -> bool:
+    """Whether nearly each line has journalctl's 'time host writer[pid]:' before it."""
+    lines = [line for line in head.decode("utf-8", "replace").split("\n")[:60] if line.strip()]
+    lines = [line for line in lines[:40] if not line.startswith("-- ")]
+    hits = sum(1 for line in lines if parse(line).host is not None)
+    return bool(lines) and hits >= 0.8 * len(lines)
+
+
+def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
+    """`journalctl -o json`: one object a line."""
+    while (raw := data.line()) is not None:
+        raw = raw.strip(b"\x1e \r\t")
+        if not raw:
+            continue
+        try:
+            entry = json.loads(raw)
+        except (ValueError, RecursionError):
+            notes.malformed += 1
+            continue
+        if not isinstance(entry, dict):
+            notes.malformed += 1
+            continue
+        cut = "MESSAGE" in entry and entry["MESSAGE"] is None
+        notes.nulls += cut
+        fields = {name: value for name, item in entry.items() if (value := _json_value(item, notes)) is not None}
+        yield from _entry(fields, units, cut=cut)
+
+
+def _json_value(item: Any, notes: Notes) -> str | None:
+    """Text as text, bytes as a list of numbers, several values as a list of those: the first counts."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, list) and item:
+        if all(isinstance(byte, int) and 0 <= byte < 256 for byte in item):
+            return _text(bytes(item), notes)
+        return _json_value(item[0], notes) if not isinstance(item[0], int) else None
+    return str(item) if isinstance(item, (int, float)) else None
+
+
+def read_export(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
+    """`journalctl -o export`: NAME=text, or NAME, a length of 8 bytes and that many bytes; then a blank line."""
+    fields: dict[str, str] = {}
+    while (raw := data.line()) is not None:
+        if not raw:
+            if fields:
+                yield from _entry(fields, units)
+                fields = {}
+            continue
+        name, equals, value = raw.partition(b"=")
+        if not equals:
+            size = int.from_bytes(data.take(8), "little")
+            if size > 1 << 40:
+                notes.malformed += 1
+                return
+            value = data.take(size)
+            data.take(1)
+        if len(fields) < MAX_FIELDS:
+            fields.setdefault(name.decode("ascii", "replace"), _text(value, notes))
+    if fields:
+        yield from _entry(fields, units)
+
+
+def _entry(fields: dict[str, str], units: Units, *, cut: bool = False) -> Iterator[Line]:
+    stamp = fields.get("__REALTIME_TIMESTAMP", "")
+    time = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 19 else None
+    line = entry_line(fields, time, cut=cut)
+    command = fields.get("_CMDLINE", "") if line.origin is Origin.PROCESS else ""
+    if units.wants(line, command):
+        yield line
+
+
+def read_text(data: Bytes, notes: Notes, zone: tzinfo | None, *, journalctl: bool) -> Iterator[Line]:
+    """A log as a service wrote it, or as journalctl, docker or kubectl printed it."""
+    n = 0
+    times = _Times(zone)
+    while (raw := data.line()) is not None:
+        n += 1
+        text = clean(_text(raw, notes)).removesuffix("\r")
+        if journalctl:
+            yield _journalctl_line(text, n, times)
+        else:
+            yield Line(text, n=n, time=times.of(text), cut=len(raw) >= MAX_LINE)
+
+
+def _journalctl_line(text: str, n: int, times: _Times) -> Line:
+    parsed = parse(text)
+    time = times.at(parsed.stamp) if parsed.stamp else None
+    if parsed.host is None:
+        return Line(text, n=n, time=time)
+    origin = Origin.PROCESS
+    if parsed.ident == "kernel":
+        origin = Origin.KERNEL
+    elif parsed.ident == "systemd":
+        origin = Origin.MANAGER
+    elif parsed.ident == "systemd-journald":
+        origin = Origin.JOURNALD
+    return Line(text, n=n, time=time, host=parsed.host, pid=parsed.pid, origin=origin)
+
+
+class _Times:
+    """Written times -> microseconds, the last one remembered: a server writes many lines a second."""
+
+    def __init__(self, zone: tzinfo | None) -> None:
+        self._zone = zone
+        self._now = clock.time()
+        self._year = clock.gmtime(self._now).tm_year
+        self._last: tuple[str, int | None] = ("", None)
+
+    def of(self, text: str) -> int | None:
+        """The time at the head of a line, if there is one."""
+        if text[:2] == "[2" and text[5:6] == "-" and (text[20:21] in "] "):
+            return self.at(text[1:20])
+        if text[:1].isdigit() or "\r" in text or "[20" in text[:400] or text[:1].isalpha():
+            stamp = parse(text).stamp if _may_have_time(text) else None
+            return self.at(stamp) if stamp else None
+        return None
+
+    def at(self, stamp: str) -> int | None:
+        if stamp != self._last[0]:
+            time = stamp_time(stamp, self._zone, self._year)
+            if time is not None and stamp[:1].isalpha() and time > (self._now + 86_400) * 1_000_000:
+                time = stamp_time(stamp, self._zone, self._year - 1)
+            self._last = (stamp, time)
+        return self._last[1]
+
+
+def _may_have_time(text: str) -> bool:
+    head = text[:600]
+    return "[20" in head or head[:2] == "20" or "| [" in head or head[6:7] == " " or head[:1] == "("
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InputError(f"there is no time zone {name!r}: give one such as Europe/Vienna or UTC") from error
