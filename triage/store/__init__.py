@@ -6,7 +6,6 @@ values (`triage.store.rows`). Times come in as arguments; the store never reads 
 
 from __future__ import annotations
 
-import importlib
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
+from triage.document import finding_document
 from triage.model import ActionResult, Context, Finding, FindingEvent, Request, Severity
 from triage.schema import context as contexts_table
 from triage.schema import cursor as cursors
@@ -79,11 +79,6 @@ def open_store(settings: Settings, *, upgrade: bool = False, read_only: bool = F
     return store
 
 
-def _document(finding: Finding) -> Mapping[str, Any]:
-    made: Mapping[str, Any] = importlib.import_module("triage.document").finding_document(finding)
-    return made
-
-
 class Store:
     """`host` is this machine's name, for what does not carry one: cursors, actions, lines of a file."""
 
@@ -95,13 +90,13 @@ class Store:
         rollback_window: int = 600_000_000,
         host: str | None = None,
         read_only: bool = False,
-        document: Callable[[Finding], Mapping[str, Any]] | None = None,
+        document: Callable[[Finding], Mapping[str, Any]] = finding_document,
     ) -> None:
         self.host = host or socket.gethostname()
         self._database = Database(url, read_only=read_only)
         self._base_url = base_url
         self._window = rollback_window
-        self._document = document or _document
+        self._document = document
 
     def close(self) -> None:
         self._database.close()

@@ -106,7 +106,9 @@ class Database:
             part.rename(target)
         except (OSError, sqlite3.Error) as error:
             part.unlink(missing_ok=True)
-            raise Unreachable(f"the backup to {target} failed: {error}") from error
+            raise Unreachable(
+                f"the backup failed: {error}; name a file in a folder that this user may write"
+            ) from error
 
     def faults(self) -> tuple[str, ...]:
         """What SQLite's own check of the file finds; empty when it is sound."""

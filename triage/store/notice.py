@@ -7,7 +7,6 @@ carry prompts and keys. Called by `record`, `incident` and `action`; must not de
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
+from triage.masking import mask
 from triage.model import Finding, Link, Remedy
 from triage.schema import incident as incidents
 from triage.schema import outbox
@@ -22,18 +22,11 @@ from triage.store.codec import dump
 
 HOLD = 5_000_000
 MESSAGE_CHARS = 2_000
-_SECRET = re.compile(
-    r"""(?ix)
-    ( \b(?:api[_-]?key | (?:access|auth|hf)[_-]?token | secret | passw(?:or)?d) ["']? \s* [=:] \s* ["']?
-    | \bbearer \s+ ) [^\s"',)}\]]+
-    | \b(?:sk|hf|ghp|glpat|xox[abp])[-_][A-Za-z0-9_-]{8,}
-    """
-)
 
 
 def masked(text: str, limit: int = MESSAGE_CHARS) -> str:
     """Without what looks like a key or a password, and not longer than `limit` characters."""
-    text = _SECRET.sub(lambda found: (found[1] or "") + "***", text[: limit * 2])
+    text = mask(text[: limit * 2])
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -1,0 +1,191 @@
+"""What `triage doctor` looks at: one function a thing, each of which says what is missing and what mends it.
+
+Called by `triage.cli.admin`. Looks only; changes nothing. A fault of one look never hides the next.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from triage.cli.identity import USER, enter
+from triage.model import InputError, TriageError
+from triage.settings import Settings, setting_files
+
+State = Literal["ok", "note", "missing"]
+JOURNALS = (Path("/var/log/journal"), Path("/run/log/journal"))
+SERVICES = ("triage-watch.service", "triage-worker.service", "triage-web.service")
+APPLY = "triage-apply.path"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One thing that was looked at. `note` is no fault: something works less well, or does not apply here."""
+
+    name: str
+    state: State
+    text: str
+    mend: str = ""
+
+
+def checkup() -> tuple[Look, ...]:
+    """All of it, in the order in which it should be mended."""
+    try:
+        settings = enter().settings
+    except InputError as error:
+        mend = (
+            f"edit {', '.join(str(path) for path in _files()) or '/etc/triage/triage.toml'}, then `triage config check`"
+        )
+        return (Look("settings", "missing", str(error), mend), *_library())
+    looks: list[Look] = []
+    for look in (_settings, _rules, _library, _journal, _database, _services, _apply, _policy, _webhooks):
+        try:
+            looks += _ask(look, settings)
+        except (TriageError, OSError) as error:
+            looks.append(Look(look.__name__.strip("_"), "missing", str(error)))
+    return tuple(looks)
+
+
+def _ask(look: Callable[..., Iterator[Look]], settings: Settings) -> Iterator[Look]:
+    return look() if look is _library else look(settings)
+
+
+def _files() -> tuple[Path, ...]:
+    try:
+        return setting_files()
+    except InputError:
+        return ()
+
+
+def _settings(settings: Settings) -> Iterator[Look]:
+    files = ", ".join(str(path) for path in _files()) or "no file, the defaults"
+    yield Look("settings", "ok", f"{files}; units {' '.join(settings.units)}")
+
+
+def _rules(settings: Settings) -> Iterator[Look]:
+    from triage.rulefile import load_rules, rule_folders
+
+    try:
+        rules = load_rules(rule_folders(*settings.rules))
+        yield Look("rules", "ok", f"{len(rules.rules)} in force")
+    except InputError as error:
+        yield Look("rules", "missing", str(error), "triage rules check")
+
+
+def _library() -> Iterator[Look]:
+    if importlib.util.find_spec("systemd") is not None:
+        yield Look("python-systemd", "ok", "installed")
+        return
+    mend = "apt-get install libsystemd-dev pkg-config gcc python3-dev && pip install 'triage[journal]'"
+    yield Look("python-systemd", "missing", "the live journal cannot be read without it; files can", mend)
+
+
+def _journal(settings: Settings) -> Iterator[Look]:
+    folders = [folder for folder in JOURNALS if folder.is_dir()]
+    if not folders:
+        yield Look("journal", "missing", "there is no journal on this machine: journald does not run here")
+        return
+    if not JOURNALS[0].is_dir():
+        mend = "mkdir -p /var/log/journal && systemctl restart systemd-journald"
+        yield Look("journal", "note", "kept in memory only: crashes before a reboot are lost", mend)
+    if settings.installed and _me() == USER:
+        # watch has the group by its unit (SupplementaryGroups=), this process need not have it
+        yield Look("journal", "ok", "watch is in group systemd-journal")
+    elif any(os.access(file, os.R_OK) for folder in folders for file in folder.glob("*/system.journal")):
+        yield Look("journal", "ok", "readable")
+    else:
+        mend = f"usermod -a -G systemd-journal {_me()}   (then log in again)"
+        yield Look("journal", "missing", "the system journal may not be read", mend)
+
+
+def _database(settings: Settings) -> Iterator[Look]:
+    from triage.store import open_store
+
+    try:
+        store = open_store(settings)
+    except TriageError as error:
+        yield Look("database", "missing", str(error), "triage db upgrade")
+        return
+    health = store.health()
+    store.close()
+    yield Look("database", "ok", f"revision {health.revision}, {health.database_bytes / 1e6:.1f} MB")
+    if health.outbox.dead:
+        yield Look("alerts", "note", f"{health.outbox.dead} were given up: no receiver took them", "triage alerts test")
+
+
+def _services(settings: Settings) -> Iterator[Look]:
+    if not settings.installed:
+        yield Look("services", "note", "not installed: `triage run` starts them by hand", "packaging/install")
+        return
+    for unit in SERVICES:
+        state = _active(unit)
+        if state == "active":
+            yield Look(unit, "ok", state)
+        else:
+            yield Look(unit, "missing", state, f"systemctl enable --now {unit}; journalctl -u {unit} -n 20")
+
+
+def _apply(settings: Settings) -> Iterator[Look]:
+    if not settings.installed:
+        yield Look("apply", "note", "not installed: `triage apply` runs root's part as a child, on a private spool")
+        return
+    state = _active(APPLY)
+    if state == "active":
+        yield Look(APPLY, "ok", state)
+    else:
+        mend = f"systemctl reset-failed {APPLY} triage-apply.service; systemctl enable --now {APPLY}"
+        yield Look(APPLY, "missing", f"{state}: remedies are not carried out", mend)
+
+
+def _policy(settings: Settings) -> Iterator[Look]:
+    from triage.policy import Policy
+    from triage.shipped import shipped
+
+    path = settings.policy
+    if not path.exists():
+        state: State = "missing" if settings.installed else "note"
+        mend = f"install -D -m 644 {shipped('packaging') / 'policy.toml'} {path}"
+        yield Look("policy", state, f"{path} is missing: every remedy is refused", mend)
+        return
+    facts = path.stat()
+    if facts.st_uid != 0 or stat.S_IMODE(facts.st_mode) & 0o022:
+        yield Look(
+            "policy", "missing", f"{path} can be written by others than root", f"chown root {path}; chmod 644 {path}"
+        )
+    policy = Policy.load(path)
+    yield Look("policy", "ok", f"{path}: units {' '.join(policy.units)}")
+
+
+def _webhooks(settings: Settings) -> Iterator[Look]:
+    for hook in settings.webhooks:
+        if hook.secrets():
+            yield Look(f"webhook {hook.name}", "ok", "signed")
+        else:
+            mend = "set secret_file to a file with a line whsec_BASE64"
+            yield Look(f"webhook {hook.name}", "note", "has no secret: what it sends is not signed", mend)
+
+
+def _active(unit: str) -> str:
+    """As systemctl says it: active, inactive, failed, ..."""
+    if shutil.which("systemctl") is None:
+        return "there is no systemctl"
+    answer = subprocess.run(
+        ["systemctl", "is-active", "--", unit], capture_output=True, text=True, timeout=20, check=False
+    )
+    return answer.stdout.strip() or answer.stderr.strip() or "unknown"
+
+
+def _me() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -1,0 +1,272 @@
+"""`triage incidents list | show | explain | resolve | reopen | mute | merge`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from triage.cli.screen import document, echo, moment, print_json, table
+
+if TYPE_CHECKING:
+    from triage.cli.identity import Session
+    from triage.store import CrashRow, IncidentView, Store
+
+SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+STATES = ("open", "regressed", "mitigated", "resolved")
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+_NUMBER = click.argument("number", metavar="N", type=click.IntRange(min=1))
+
+
+@contextmanager
+def _store() -> Iterator[tuple[Store, Session]]:
+    from triage.cli.identity import enter
+    from triage.store import open_store
+
+    session = enter()
+    store = open_store(session.settings)
+    try:
+        yield store, session
+    finally:
+        store.close()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+@click.group()
+def incidents() -> None:
+    """List, show and settle incidents."""
+
+
+@incidents.command("list")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these; may be repeated.")
+@click.option("--unit", help="Only this unit's.")
+@click.option("--severity", type=click.Choice(["critical", "error", "warning", "info"]))
+@click.option("--text", help="Only those with this text in title, unit, rule, exception or message.")
+@click.option("--all", "everything", is_flag=True, help="Also what was no failure: request errors and the like.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--before", help="The next page: what the page before gave as `next`.")
+@_JSON
+def list_(
+    states: tuple[str, ...],
+    unit: str | None,
+    severity: str | None,
+    text: str | None,
+    everything: bool,
+    limit: int,
+    before: str | None,
+    as_json: bool,
+) -> None:
+    """Newest first."""
+    from triage.model import Severity
+    from triage.store import IncidentState
+
+    with _store() as (store, _):
+        page = store.incidents(
+            states=tuple(IncidentState(state) for state in states),
+            unit=unit,
+            severity=Severity(severity) if severity else None,
+            text=text,
+            alarming=not everything,
+            limit=limit,
+            before=before,
+        )
+    if as_json:
+        print_json({"schema": 1, "items": [document(row) for row in page.rows], "next": page.next})
+        return
+    now = _now()
+    rows = [
+        (
+            str(row.number),
+            f"{row.state} (muted)" if row.muted(now) else str(row.state),
+            str(row.severity),
+            str(row.crashes),
+            moment(row.last_seen),
+            row.unit or "-",
+            row.title,
+        )
+        for row in page.rows
+    ]
+    table(("N", "STATE", "SEVERITY", "CRASHES", "LAST SEEN", "UNIT", "TITLE"), rows)
+    if not rows:
+        click.echo("No incidents.", err=True)
+    if page.next:
+        click.echo(f"There are more: --before {page.next}", err=True)
+
+
+@incidents.command()
+@_NUMBER
+@_JSON
+def show(number: int, as_json: bool) -> None:
+    """One incident: what failed, its crashes, its timeline, its actions, its remedies."""
+    with _store() as (store, session):
+        view = store.incident(number)
+        if view.incident.merged_into is not None and not as_json:
+            click.echo(f"Incident {number} was merged into {view.incident.merged_into}.", err=True)
+    if as_json:
+        parts = {name: [document(row) for row in getattr(view, name)] for name in ("crashes", "timeline", "actions")}
+        print_json({"schema": 1, "incident": document(view.incident), **parts})
+        return
+    _show(view, session.settings.base_url)
+
+
+def _show(view: IncidentView, base_url: str) -> None:
+    incident = view.incident
+    echo(f"Incident {incident.number}: {incident.title}")
+    facts = {
+        "state": str(incident.state),
+        "severity": f"{incident.severity}, {incident.outcome} in {incident.phase}",
+        "unit": f"{incident.unit or '-'} on {incident.host}",
+        "failed": f"{incident.exception}: {incident.message}",
+        "at": incident.place,
+        "rule": incident.rule or "undiagnosed",
+        "sglang": incident.sglang_version or "",
+        "crashes": f"{incident.crashes}, from {moment(incident.first_seen)} to {moment(incident.last_seen)}",
+        "muted": f"until {moment(incident.mute_until)}: {incident.mute_why}" if incident.muted(_now()) else "",
+        "page": f"{base_url}/incidents/{incident.number}",
+    }
+    for name, value in facts.items():
+        if value:
+            echo(f"  {name:9} {value}")
+    if view.crashes:
+        _remedies(view.crashes[0].document, incident.number)
+    if view.actions:
+        click.echo("\nActions, newest first")
+        cells = [(a.name, str(a.state), a.kind, a.remedy, moment(a.requested_at), a.who, a.text) for a in view.actions]
+        table(("NAME", "STATE", "KIND", "REMEDY", "ASKED", "WHO", "TEXT"), cells)
+    click.echo("\nTimeline")
+    table(("TIME", "WHO", "WHAT"), [(moment(line.time), line.who, line.text) for line in view.timeline])
+
+
+def _remedies(crash: Mapping[str, Any], number: int) -> None:
+    matches = crash.get("matches") or []
+    if not matches:
+        return
+    echo()
+    echo(f"Why: {matches[0].get('cause', '')}")
+    click.echo("\nRemedies, cheapest first")
+    for remedy in matches[0].get("remedies", []):
+        blocked = f" [does not fit: {remedy['blocked_by']}]" if remedy.get("blocked_by") else ""
+        echo(f"  {remedy['id']}: {remedy['title']}{blocked}")
+        echo(f"    costs: {remedy['cost']}")
+        if remedy.get("applicable") and not blocked:
+            echo(f"    triage apply {number} --remedy {remedy['id']}")
+
+
+@incidents.command()
+@_NUMBER
+@_JSON
+def explain(number: int, as_json: bool) -> None:
+    """Why this is the root: the newest crash's failures with their roles, and the lines it rests on."""
+    with _store() as (store, _):
+        view = store.incident(number, crash_limit=1)
+    crash = view.crashes[0] if view.crashes else None
+    if as_json:
+        names = ("signature", "root", "ranks", "cascades", "failures", "evidence", "end", "matches")
+        told = {name: crash.document.get(name) for name in names} if crash else {}
+        print_json({"schema": 1, "incident": number, "crash": crash.id if crash else None, **told})
+        return
+    if crash is None:
+        click.echo("No crash of it is kept any more.", err=True)
+        return
+    _explain(crash)
+
+
+def _explain(row: CrashRow) -> None:
+    crash = row.document
+    root = crash.get("root") or {}
+    echo(f"{row.title}")
+    echo()
+    echo(f"First failed {root.get('rank') or 'the process'}: {root.get('exception')}: {root.get('message')}")
+    if frame := root.get("frame"):
+        echo(f"  at {frame['file']}:{frame['line']} in {frame['function']}")
+    if root.get("why"):
+        echo(f"  because: {root['why']}")
+    for link in (root.get("chain") or [])[1:]:
+        echo(f"  wrapped by {link['exception']}: {link['message']}")
+    followers = [failure for failure in crash.get("failures") or [] if failure.get("role") != "root"]
+    if followers:
+        click.echo(f"\nWhat followed ({len(followers)})")
+        cells = [(f.get("role", ""), f.get("rank") or "-", f.get("exception", ""), f.get("why", "")) for f in followers]
+        table(("ROLE", "RANK", "FAILURE", "WHY"), cells)
+    if end := crash.get("end"):
+        asked = "on request" if end.get("requested") else "by itself"
+        echo()
+        echo(f"The unit ended {asked}: {end.get('result')} ({end.get('code')}, {end.get('status')})")
+    parts = (crash.get("signature") or {}).get("parts") or {}
+    echo()
+    echo(f"Signature {row.signature}")
+    for name, value in parts.items():
+        echo(f"  {name}: {value}")
+    for match in crash.get("matches") or []:
+        echo()
+        echo(f"Rule {match['rule']} ({match['confidence']:.0%}): {match['title']}")
+        for name, value in (match.get("captures") or {}).items():
+            echo(f"  {name} = {value}")
+    evidence = crash.get("evidence") or {}
+    echo()
+    echo(f"Evidence ({evidence.get('grade')})")
+    for line in evidence.get("lines", []):
+        echo(f"  {line['n'] if line.get('n') is not None else '':>7} {line['text']}")
+
+
+@incidents.command()
+@_NUMBER
+def resolve(number: int) -> None:
+    """It is over. A crash of the same kind makes it regressed."""
+    with _store() as (store, session):
+        store.resolve(number, session.who, _now())
+    click.echo(f"Incident {number} is resolved.")
+
+
+@incidents.command()
+@_NUMBER
+def reopen(number: int) -> None:
+    """It is not over."""
+    with _store() as (store, session):
+        store.reopen(number, session.who, _now())
+    click.echo(f"Incident {number} is open.")
+
+
+@incidents.command()
+@_NUMBER
+@click.option("--until", required=True, metavar="T", help="90m, 8h, 3d, or 2026-12-01T08:00 (UTC unless it says).")
+@click.option("--why", required=True, metavar="W", help="For the next one who wonders about the silence.")
+def mute(number: int, until: str, why: str) -> None:
+    """No alerts of it until then. `--until now` ends a mute."""
+    now = _now()
+    end = moment_of(until, now)
+    with _store() as (store, session):
+        store.mute(number, end, why, session.who, now)
+    click.echo(f"Incident {number} is muted until {moment(end)}." if end > now else f"Incident {number} is not muted.")
+
+
+@incidents.command()
+@_NUMBER
+@click.argument("into", metavar="M", type=click.IntRange(min=1))
+def merge(number: int, into: int) -> None:
+    """N becomes part of M, with the crashes to come."""
+    with _store() as (store, session):
+        store.merge(number, into, session.who, _now())
+    click.echo(f"Incident {number} is part of {into}.")
+
+
+def moment_of(text: str, now: int) -> int:
+    """A span from now, or a point in time; microseconds UTC."""
+    if text == "now":
+        return now
+    if span := re.fullmatch(r"(\d{1,6})([smhdw])", text):
+        return now + int(span[1]) * SPANS[span[2]] * 1_000_000
+    try:
+        point = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is neither a span (90m, 8h, 3d) nor a time (2026-12-01T08:00)") from None
+    point = point if point.tzinfo else point.replace(tzinfo=UTC)
+    return int(point.timestamp() * 1_000_000)
