@@ -3,7 +3,6 @@ only when that one is asked for, so that scanning a file works without systemd-p
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,6 +32,6 @@ def open_source(
         if place is not None and not place.exists():
             raise InputError(f"{where} does not exist: give a journal file or folder after 'journal:'")
         return JournalSource(spec, place=place, units=units, cursor=cursor, since=since)
-    open_stream = importlib.import_module("triage.sources.stream").open_stream
-    source: Source = open_stream(spec, units=units, since=since, tz=tz)
-    return source
+    from triage.sources.stream import open_stream
+
+    return open_stream(spec, units=units, since=since, tz=tz)
