@@ -243,7 +243,8 @@ class Store:
         with self._database.read() as tx:
             return query.incident_view(tx, number, crash_limit, timeline_limit)
 
-    def crashes(self, number: int, *, limit: int = 50, before: str | None = None) -> Page[CrashRow]:
+    def crashes(self, number: int | None = None, *, limit: int = 50, before: str | None = None) -> Page[CrashRow]:
+        """Newest first, of one incident or of all."""
         with self._database.read() as tx:
             return query.crash_page(tx, number, limit, before)
 

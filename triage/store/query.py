@@ -83,11 +83,13 @@ def incident_view(tx: Connection, number: int, crash_limit: int, timeline_limit:
     )
 
 
-def crash_page(tx: Connection, number: int, limit: int, before: str | None) -> Page[CrashRow]:
-    wanted = crashes.c.incident == number
+def crash_page(tx: Connection, number: int | None, limit: int, before: str | None) -> Page[CrashRow]:
+    wanted: list[ColumnElement[bool]] = []
+    if number is not None:
+        wanted.append(crashes.c.incident == number)
     if before:
-        wanted = and_(wanted, crashes.c.id < _number(before))
-    rows = tx.execute(select(crashes).where(wanted).order_by(desc(crashes.c.id)).limit(limit + 1)).all()
+        wanted.append(crashes.c.id < _number(before))
+    rows = tx.execute(select(crashes).where(and_(True, *wanted)).order_by(desc(crashes.c.id)).limit(limit + 1)).all()
     more = str(rows[limit - 1].id) if len(rows) > limit else None
     return Page(tuple(crash_row(row) for row in rows[:limit]), more)
 
