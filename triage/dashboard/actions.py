@@ -1,0 +1,129 @@
+"""Apply and rollback, each once: the same key gives the same action, whoever asks twice.
+
+The action's name is made of the key, so the store itself remembers: no second table, and a retry after a crash of this
+process finds what the first try recorded. Called by `forms` and `api`, which check who asks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from triage.dashboard.desk import Desk
+from triage.dashboard.problem import Problem
+from triage.model import InputError, Plan, Refused
+from triage.store import ActionRow, CrashRow, IncidentView
+
+SHOWN_FOR = 3600 * 1_000_000  # microseconds for which a plan that was shown may be applied
+
+
+def action_name(kind: str, key: str) -> str:
+    """A name root accepts ([a-z0-9._-]{1,64}), the same for the same key."""
+    return f"{kind}-{hashlib.sha256(f'{kind}:{key}'.encode()).hexdigest()[:16]}"
+
+
+def find(desk: Desk, name: str) -> ActionRow | None:
+    try:
+        return desk.store.action(name)
+    except InputError:
+        return None
+
+
+def view(desk: Desk, number: int) -> IncidentView:
+    """The incident, or the one it was merged into. Raises Problem 404."""
+    for _ in range(16):
+        try:
+            found = desk.store.incident(number)
+        except InputError as error:
+            raise Problem(404, "not-found", str(error)) from error
+        if found.incident.merged_into is None:
+            return found
+        number = found.incident.merged_into
+    raise Problem(404, "not-found", f"incident {number} was merged in a circle")
+
+
+def newest(found: IncidentView) -> CrashRow:
+    if not found.crashes:
+        raise Problem(404, "not-found", f"incident {found.incident.number} has no crash any more")
+    return found.crashes[0]
+
+
+class Changed(Refused):
+    """The plan is another one than the one that was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the asker has looked at: of a page the digest of the result too, which holds the time it was shown."""
+
+    unit_digest: str | None = None
+    result_digest: str | None = None
+    time: int | None = None
+
+
+def work_out(desk: Desk, number: int, remedy: str | None, name: str, time: int) -> Plan:
+    """The plan as computed now, under that action's name and time. Raises Refused with the reason."""
+    found = view(desk, number)
+    crash = newest(found)
+    ladder = crash.document["matches"][0]["remedies"] if crash.document["matches"] else ()
+    if not crash.outcome.actionable:
+        raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
+    fitting = [rung for rung in ladder if (rung["id"] == remedy if remedy else rung["applicable"])]
+    if not fitting:
+        raise Refused(
+            f"incident {number} has no remedy '{remedy}'" if remedy else f"incident {number} has no remedy to apply"
+        )
+    rung = fitting[0]
+    if rung["blocked_by"]:
+        raise Refused(f"'{rung['title']}' does not fit here: {rung['blocked_by']}")
+    if not rung["applicable"]:
+        raise Refused(f"'{rung['title']}' is no edit of the unit: it is for you to do")
+    return desk.hands.plan(found.incident, crash.document, rung["id"], name, time)
+
+
+def apply_once(desk: Desk, number: int, remedy: str | None, seen: Seen, key: str, who: str) -> ActionRow:
+    """File the apply, or give back what this key filed before.
+
+    Where the plan is another one than was seen, nothing is filed. Raises Refused (Changed), and Problem 422 when the
+    key was used for something else.
+    """
+    name = action_name("apply", key)
+    known = find(desk, name)
+    if known is not None:
+        same = known.incident == view(desk, number).incident.number and (remedy is None or known.remedy == remedy)
+        if not same:
+            raise Problem(422, "key-reused", "this Idempotency-Key was used for another request; take a new one")
+        return known
+    now = desk.now()
+    time = seen.time if seen.time is not None else now
+    if not now - SHOWN_FOR <= time <= now:
+        raise Changed("the plan was shown too long ago: look at it again")
+    plan = work_out(desk, number, remedy, name, time)
+    if seen.unit_digest not in (None, plan.seen_digest) or seen.result_digest not in (None, plan.result_digest):
+        raise Changed("the unit changed since the plan was shown: look at it again")
+    _listening(desk)
+    desk.hands.apply(plan, name, time, who)
+    return desk.store.action(name)
+
+
+def rollback_once(desk: Desk, target: str, key: str, who: str) -> ActionRow:
+    """File the rollback of an action, or give back what this key filed before."""
+    action = find(desk, target)
+    if action is None:
+        raise Problem(404, "not-found", f"there is no action '{target}'")
+    name = action_name("rollback", key)
+    known = find(desk, name)
+    if known is not None:
+        if known.target != target:
+            raise Problem(422, "key-reused", "this Idempotency-Key was used for another request; take a new one")
+        return known
+    if not action.in_force:
+        raise Refused(f"action {target} is {action.state}: only one in force can be taken back")
+    _listening(desk)
+    desk.hands.rollback(action, name, who)
+    return desk.store.action(name)
+
+
+def _listening(desk: Desk) -> None:
+    if not desk.hands.listening():
+        raise Refused("root's side is not listening here (triage-apply.path is not active): use the command line")

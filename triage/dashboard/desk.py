@@ -1,0 +1,71 @@
+"""What the routes work with: the parts the command line built, in one frozen value, and the seam to what acts.
+
+Made by `create_app`, read by `pages`, `api` and `events`. It holds no request and no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from triage.dashboard.auth import Keeper
+from triage.dashboard.render import Templates
+from triage.model import Plan
+from triage.rule import Rule
+from triage.settings import Settings
+from triage.store import ActionRow, IncidentRow, Store
+
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """One SGLang unit of this machine as the manager has it. `argv` is empty where it cannot be told."""
+
+    name: str
+    state: str  # active, failed, inactive, activating ...
+    version: str | None = None
+    argv: tuple[str, ...] = ()
+
+
+class Hands(Protocol):
+    """What plans and files requests. The dashboard itself touches no unit and no spool."""
+
+    def listening(self) -> bool:
+        """Whether root's side takes requests here; without it pages show the command to type."""
+        ...
+
+    def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:
+        """The remedy worked out for the unit as it is now. Raises Refused with the reason.
+
+        The drop-in's comments hold the action's name and time (microseconds), so both are fixed when it is shown.
+        """
+        ...
+
+    def apply(self, plan: Plan, name: str, time: int, who: str) -> None:
+        """File the request under that action's name, recorded in the store first."""
+        ...
+
+    def rollback(self, action: ActionRow, name: str, who: str) -> None:
+        """File the request to take that action back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Everything a route needs."""
+
+    settings: Settings
+    store: Store
+    keeper: Keeper
+    templates: Templates
+    hands: Hands
+    units: Callable[[], tuple[UnitState, ...]]  # raises Unreachable where there is no manager
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rules_trouble: str = ""
+    read_only: bool = False
+
+    def now(self) -> int:
+        """Microseconds UTC."""
+        return int(self.templates.clock() * MICRO)
