@@ -52,14 +52,17 @@ def test_the_user_triage_lives_where_its_services_do(monkeypatch: pytest.MonkeyP
 
 def test_arguments_beat_variables_beat_drop_ins_beat_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     etc = tmp_path / "etc"
-    write(etc / "triage.toml", 'units = ["a*"]\nretention_days = 1\nquiet_seconds = 1\n[web]\nport = 1\nhost = "::1"\n')
-    write(etc / "triage.toml.d/10-site.toml", "retention_days = 2\nquiet_seconds = 2\n[web]\nport = 2\n")
-    monkeypatch.setenv("TRIAGE_QUIET_SECONDS", "3")
+    write(
+        etc / "triage.toml",
+        'units = ["a*"]\nretention_days = 1\nrollback_window_seconds = 1\n[web]\nport = 1\nhost = "::1"\n',
+    )
+    write(etc / "triage.toml.d/10-site.toml", "retention_days = 2\nrollback_window_seconds = 2\n[web]\nport = 2\n")
+    monkeypatch.setenv("TRIAGE_ROLLBACK_WINDOW_SECONDS", "3")
     monkeypatch.setenv("TRIAGE_WEB__PORT", "3")
     settings = load_settings(arguments={"web": {"port": 4}, "rules": None})
     assert settings.units == ("a*",)
     assert settings.retention_days == 2
-    assert settings.quiet_seconds == 3
+    assert settings.rollback_window_seconds == 3
     assert settings.web.port == 4
     assert settings.base_url == "http://[::1]:4"
 
@@ -67,7 +70,7 @@ def test_arguments_beat_variables_beat_drop_ins_beat_the_file(monkeypatch: pytes
 def test_the_users_files_count_only_where_the_machine_has_none(tmp_path: Path) -> None:
     write(tmp_path / "config/triage/triage.toml", "retention_days = 7\n")
     assert load_settings().retention_days == 7
-    write(tmp_path / "etc/triage.toml", "quiet_seconds = 2\n")
+    write(tmp_path / "etc/triage.toml", "rollback_window_seconds = 2\n")
     assert load_settings().retention_days == 90
 
 

@@ -115,11 +115,12 @@ class Settings(BaseSettings):
     apply_dir: Path = Path()  # root's own folder: claims, results
     runtime_dir: Path = Path()  # the token of the dashboard
     policy: Path = ETC / "policy.toml"
-    rules: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_words)] = (ETC / "rules.d",)  # beside the shipped
+    rules: Annotated[
+        tuple[Path, ...], NoDecode, BeforeValidator(_words)
+    ] = ()  # folders, over the shipped ones and the site's
     web: Web = Web()
     webhooks: tuple[Webhook, ...] = ()
     rollback_window_seconds: int = Field(default=600, ge=0)  # how long a signature must stay away after an action
-    quiet_seconds: float = Field(default=10.0, gt=0)  # log time without a line of a crash that closes it
     retention_days: int = Field(default=90, ge=1)
 
     @model_validator(mode="before")
