@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.box import Box, BoxError, why_not
+from tests.e2e.installed import Installed
 
 HERE = Path(__file__).parent
 
@@ -22,13 +23,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="TRIAGE_E2E=skip"))
 
 
-@pytest.fixture(scope="session")
-def box() -> Iterator[Box]:
-    """A bare box: systemd, journald, D-Bus, this machine's programs; no triage in it."""
+def booted(name: str) -> Iterator[Box]:
     if reason := why_not():
         pytest.fail(reason, pytrace=False)
     try:
-        with Box("bare") as one:
+        with Box(name) as one:
             yield one
     except BoxError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def box() -> Iterator[Box]:
+    """A bare box: systemd, journald, D-Bus, this machine's programs; no triage in it."""
+    yield from booted("bare")
+
+
+@pytest.fixture(scope="session")
+def triage() -> Iterator[Installed]:
+    """One box for all stories, with triage installed and running; each story has a unit and a port of its own."""
+    for one in booted("triage"):
+        installed = Installed(one)
+        installed.install()
+        yield installed

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from triage.model import Batch, InputError, Line, NotPermitted, Origin, Unreachable
-from triage.sources.entry import NOTICE_FIELDS, entry_line
+from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, process_line
 
 BATCH = 1024  # entries read before the pipeline has its turn
 LOOK_SECONDS = 0.02
@@ -37,7 +37,6 @@ MINUTE = 60_000_000
 RECENT = 10 * MINUTE  # a first start looks back so far ...
 LOADING = 20 * MINUTE  # ... and at the first minutes of each running invocation: its arguments, release, milestones
 
-_PROCESS = ("_PID", "_HOSTNAME", "_SYSTEMD_INVOCATION_ID", "_STREAM_ID", "_LINE_BREAK")
 _OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *NOTICE_FIELDS)
 # Where an entry that some other unit's process wrote may name one of ours.
 _ABOUT = ("UNIT", "USER_UNIT", "OBJECT_SYSTEMD_UNIT", "COREDUMP_UNIT", "COREDUMP_USER_UNIT", "_SYSTEMD_USER_UNIT")
@@ -69,6 +68,7 @@ class JournalSource:
         self._since = since
         self._matched: dict[bytes, bool] = {}
         self._teller: dict[bytes, bool] = {}
+        self._streams: dict[tuple[bytes, bytes], tuple[str | None, str, str | None]] = {}
         self._read = 0  # entries read since the last cursor
         self._shaken = False  # files came or went since the last cursor
         self._notices: list[str] = []
@@ -155,11 +155,10 @@ class JournalSource:
         """The entry the reader stands on, if it is wanted."""
         unit = self._raw("_SYSTEMD_UNIT")
         if unit and self._is_ours(unit):
-            fields = self._fields(_PROCESS)
-            fields["_SYSTEMD_UNIT"] = _text(unit)
-        elif not self._may_tell(unit):
+            return self._process_line(unit)
+        if not self._may_tell(unit):
             return None
-        elif any(self._is_ours(name) for name in map(self._raw, _ABOUT) if name):
+        if any(self._is_ours(name) for name in map(self._raw, _ABOUT) if name):
             fields = self._fields(_OTHER)
             fields["_SYSTEMD_UNIT"] = _text(unit)
         elif not unit and self._raw("_TRANSPORT") == b"kernel":
@@ -173,6 +172,29 @@ class JournalSource:
         if line.origin is Origin.KERNEL or (line.unit and self._is_ours(line.unit.encode())):
             return line
         return None
+
+    def _process_line(self, unit: bytes) -> Line:
+        """The way of nearly every entry: few fields, since each costs a walk over the entry's objects. What one unit
+        writes into one stream has one host and one invocation."""
+        raw = self._raw
+        message, stream = raw("MESSAGE"), raw("_STREAM_ID")
+        known = self._streams.get((unit, stream)) if stream else None
+        if known is None:
+            known = (_text(raw("_HOSTNAME")) or None, _text(unit), _text(raw("_SYSTEMD_INVOCATION_ID")) or None)
+            if len(self._streams) > 4096:
+                self._streams.clear()
+            self._streams[unit, stream] = known
+        return process_line(
+            clean(_text(message)),
+            self._reader._get_realtime(),
+            host=known[0],
+            unit=known[1],
+            invocation=known[2],
+            pid=int(raw("_PID") or 0) or None,
+            stream=_text(stream) or None,
+            broken=_text(raw("_LINE_BREAK")),
+            cut=len(message) >= THRESHOLD,
+        )
 
     def _raw(self, name: str) -> bytes:
         try:

@@ -96,8 +96,10 @@ def run_scheduler_process(args, tp_rank: int, pipe, together):
             threading.Thread(target=scheduler.chatter, args=(float(rate),), daemon=True).start()
         scheduler.event_loop_normal()
     except Exception:
-        logger.error(f"Scheduler hit an exception: {traceback.format_exc()}")
+        told = traceback.format_exc()
+        time.sleep(tp_rank * float(behaviour().get("stagger") or 0))
+        logger.error(f"Scheduler hit an exception: {told}")
         with contextlib.suppress(threading.BrokenBarrierError):
-            together.wait(2)
+            together.wait(20)
         os.kill(parent, signal.SIGQUIT)
         time.sleep(30)
