@@ -50,7 +50,8 @@ class Evidence:
         chain = tuple((link, _capped(link.message)) for link in crash.root.chain)
         text = _capped("\n".join(_lines(crash)))
         words = [message for _, message in chain]
-        words += [f"{link.exception}\n{' '.join(frame.file for frame in frames(link))}" for link, _ in chain]
+        words += [link.exception for link, _ in chain]
+        words += [f"{frame.file} {frame.function}" for link, _ in chain for frame in frames(link)]
         if crash.end:
             words += filter(None, (crash.end.result, crash.end.code, crash.end.status))
         return cls(crash, chain, text, "\n".join((*words, text)))

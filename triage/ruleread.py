@@ -160,7 +160,7 @@ def _derived(clause: Clause) -> tuple[str, ...]:
         if all(pattern.needs for pattern in patterns):
             groups.append(tuple(dict.fromkeys(need for pattern in patterns for need in pattern.needs)))
     for frames in (clause.places, clause.frames):
-        groups.append(tuple(max(re.split(r"[*?\[\]]", frame.file), key=len) for frame in frames))
+        groups.append(tuple(max(re.split(r"[*?\[\]:]", f"{f.file}:{f.function}"), key=len) for f in frames))
     sound = [group for group in groups if group and min(map(len, group)) >= SHORTEST]
     return max(sound, key=lambda group: min(map(len, group)), default=())
 

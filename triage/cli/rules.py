@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,35 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
         rule.fixed_in
     )
     click.echo("\n" + ", ".join([f"rule {rule.id} ({rule.area}, {rule.severity})", *releases, str(rule.path)]))
+
+
+@rules.command()
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@_DIR
+@_JSON
+def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool) -> None:
+    """Prove rules by their samples and near-misses, all of them without a PATH. Exit 1 where one does not hold."""
+    from triage.rulecheck import check as prove
+    from triage.rulefile import rule_folders
+
+    def progress(number: int, of: int) -> None:
+        click.echo(f"\rchecking {number}/{of}", err=True, nl=number == of)
+
+    report = prove(rule_folders(*folders), paths, progress if sys.stderr.isatty() else None)
+    if as_json:
+        problems = [
+            {"path": p.mark.path, "line": p.mark.line, "column": p.mark.column, "text": p.text} for p in report.problems
+        ]
+        counts = {"rules": report.rules, "samples": report.samples, "near_misses": report.near_misses}
+        _print({"schema": 1, **counts, "problems": problems})
+    else:
+        for problem in report.problems:
+            click.echo(str(problem))
+        found = f"{len(report.problems)} problems" if report.problems else "all hold"
+        counted = f"{report.rules} rules, {report.samples} samples, {report.near_misses} near-misses"
+        click.echo(f"{counted}: {found}", err=True)
+    if report.problems:
+        sys.exit(1)
 
 
 def _load(folders: tuple[Path, ...]) -> Rules:

@@ -1,0 +1,151 @@
+"""`triage rules check` finds what does not hold; `list` and `show` tell what is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.rules.crashes import rule, write
+from triage.cli import triage
+from triage.rulecheck import check
+
+LOG = """\
+      [2026-06-01 12:00:55] The server is fired up and ready to roll!
+      [2026-06-01 12:00:58] Scheduler hit an exception: Traceback (most recent call last):
+        File "/opt/llm/sglang/srt/managers/scheduler.py", line 11, in run_scheduler_process
+          scheduler.event_loop()
+        File "/opt/llm/sglang/srt/managers/scheduler.py", line 22, in event_loop
+          raise ValueError
+      ValueError: the moon is full
+
+      [2026-06-01 12:00:59] SIGQUIT received. signum=None, frame=None. It usually means one child failed.
+"""
+SAMPLE = f"---\nsamples:\n  - name: a full moon\n    log: |\n{LOG}"
+MISS = f"near_misses:\n  - why: no moon\n    log: |\n{LOG}"
+
+
+def problems(folder: Path) -> list[str]:
+    return [problem.text for problem in check([folder]).problems]
+
+
+def test_a_rule_with_a_sample_that_it_wins_holds(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{exception: ValueError, message: the moon is full}") + SAMPLE)
+    report = check([tmp_path])
+    assert (report.problems, report.rules, report.samples) == ((), 1, 1)
+
+
+def test_a_rule_without_a_sample_fails(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}"))
+    assert problems(tmp_path) == ["the rule has no sample: add a second document with `samples:`"]
+
+
+def test_a_sample_that_is_not_matched_says_what_was_seen(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is new}") + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("the sample 'a full moon' is not matched: seen: ValueError: 'the moon is full'")
+    assert "scheduler.py:event_loop" in text
+    assert text.endswith("serving, fatal")
+
+
+def test_a_sample_without_a_crash_fails(tmp_path: Path) -> None:
+    proof = "---\nsamples:\n  - name: nothing\n    log: all is well\n"
+    write(tmp_path, "moon", rule("{message: the moon is full}") + proof)
+    assert problems(tmp_path)[0].startswith("in the sample 'nothing' no crash is seen")
+
+
+def test_a_sample_that_another_rule_wins_fails(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}") + SAMPLE)
+    write(tmp_path, "night", rule("{message: moon is full, exception: ValueError}") + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("the sample 'a full moon' is won by night, this rule matches too")
+
+
+def test_a_near_miss_that_matches_fails(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}") + SAMPLE + MISS)
+    assert problems(tmp_path) == ["the near-miss 'no moon' is matched: make the rule stricter"]
+
+
+def test_expectations_of_a_sample_are_compared(tmp_path: Path) -> None:
+    proof = SAMPLE.replace("    log: |", "    first: sleep\n    captures: {phase: new}\n    log: |", 1)
+    write(tmp_path, "moon", rule("{message: 'the moon is (?P<phase>full)'}") + proof)
+    assert problems(tmp_path) == [
+        "the sample 'a full moon' is offered None first, not sleep",
+        "the sample 'a full moon' captures phase='full', not 'new'",
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["the moon (a|aa)+$", "the moon .*is.*full.*now", "(?:the moon ?)+$"])
+def test_a_pattern_that_is_slow_on_hostile_text_fails(tmp_path: Path, pattern: str) -> None:
+    write(
+        tmp_path, "moon", rule(f"[{{message: the moon is full}}, {{message: '{pattern}', anchors: [moon]}}]") + SAMPLE
+    )
+    (text,) = problems(tmp_path)
+    assert text.startswith("takes more than 0.1 s on 100 kB of hostile text")
+
+
+def test_a_pattern_that_is_no_regex_fails_with_its_place(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("[{message: the moon is full}, {message: 'the moon (is'}]") + SAMPLE)
+    (problem,) = check([tmp_path]).problems
+    assert problem.text.startswith("not a regular expression")
+    assert (problem.mark.line, problem.mark.column) == (4, 48)
+
+
+def test_an_edit_that_cannot_be_carried_out_fails(tmp_path: Path) -> None:
+    remedies = """remedies:
+  - id: a
+    kind: unit
+    title: A
+    cost: none
+    confirmed: true
+    edits: [{op: set-unit, name: Service.ExecStartPre, value: 'C:\\x'}]
+"""
+    write(tmp_path, "moon", rule("{message: the moon is full}", remedies) + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("the edit cannot be carried out")
+
+
+def test_a_broken_proof_is_told_with_its_place(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}") + "---\nsamples:\n  - nam: x\n")
+    assert problems(tmp_path) == [
+        "unknown key 'nam': did you mean 'name'?",
+        "a sample lacks 'name': add it",
+        "a sample lacks 'log': add it",
+    ]
+
+
+def test_check_on_the_command_line_tells_all_and_exits_1(tmp_path: Path) -> None:
+    path = write(tmp_path, "moon", rule("{message: the moon is new}") + SAMPLE)
+    result = CliRunner().invoke(triage, ["rules", "check", str(path)])
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{path}:7:5: the sample 'a full moon' is not matched")
+    assert "1 rules, 1 samples, 0 near-misses: 1 problems" in result.stderr
+    document = json.loads(CliRunner().invoke(triage, ["rules", "check", "--json", str(path)]).stdout)
+    assert (document["problems"][0]["line"], document["rules"]) == (7, 1)
+
+
+def test_check_of_one_file_proves_only_that_one(tmp_path: Path) -> None:
+    good = write(tmp_path, "moon", rule("{exception: ValueError, message: the moon is full}") + SAMPLE)
+    write(tmp_path, "bad", rule("{message: nothing of the kind}"))
+    assert CliRunner().invoke(triage, ["rules", "check", str(good), "--rules", str(tmp_path)]).exit_code == 0
+
+
+def test_list_and_show_tell_the_rules_in_force(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}", "references: [a-book]\n"))
+    write(tmp_path, "start-limit", "")
+    listed = CliRunner().invoke(triage, ["rules", "list", "--rules", str(tmp_path)]).stdout
+    assert "moon" in listed
+    assert "start-limit" in listed.split("masked")[0].splitlines()[-1]
+    document = json.loads(CliRunner().invoke(triage, ["rules", "list", "--json", "--rules", str(tmp_path)]).stdout)
+    assert document["masked"] == ["start-limit"]
+    shown = CliRunner().invoke(triage, ["rules", "show", "moon", "--rules", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "a-book" in shown.stdout
+    assert json.loads(CliRunner().invoke(triage, ["rules", "show", "--json", "xid-79"]).stdout)["area"] == "hardware"
+
+
+def test_show_of_an_unknown_rule_says_where_to_look() -> None:
+    result = CliRunner().invoke(triage, ["rules", "show", "nothing"])
+    assert "there is no rule 'nothing': `triage rules list` shows all" in str(result.exception)

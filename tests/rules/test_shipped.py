@@ -1,0 +1,100 @@
+"""The rules that come with triage hold, each by its own proof, and are silent about a healthy server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triage.model import Crash
+from triage.rule import Rule
+from triage.rulebook import Evidence, Rulebook
+from triage.rulecheck import check, crashes_of
+from triage.rulefile import load_proof, load_rules
+from triage.shipped import shipped
+
+RULES = load_rules([shipped("rules")]).rules
+BOOK = Rulebook(RULES)
+
+
+@pytest.fixture(scope="module")
+def sample_crashes() -> list[tuple[Rule, Crash]]:
+    proofs = [(rule, load_proof(rule.path)[0]) for rule in RULES]
+    return [
+        (rule, crash)
+        for rule, proof in proofs
+        for sample in (*proof.samples, *proof.near_misses)
+        for crash in crashes_of(sample.log)
+    ]
+
+
+def test_every_shipped_rule_is_proved() -> None:
+    report = check([shipped("rules")])
+    assert [str(problem) for problem in report.problems] == []
+    assert report.rules == len(RULES)
+    assert report.samples >= report.rules
+
+
+def test_the_automaton_finds_the_same_rules_as_a_plain_loop(sample_crashes: list[tuple[Rule, Crash]]) -> None:
+    for _, crash in sample_crashes:
+        evidence = Evidence.of(crash)
+        plain = [
+            number
+            for number, rule in enumerate(RULES)
+            if any(anchor in evidence.gate for clause in rule.clauses for anchor in clause.anchors)
+        ]
+        assert BOOK.candidates(evidence) == plain
+
+
+def test_no_rule_matches_that_has_no_anchor_in_the_crash(sample_crashes: list[tuple[Rule, Crash]]) -> None:
+    """The anchors are only a short cut: without them the same rules match."""
+    for _, crash in sample_crashes:
+        evidence = Evidence.of(crash)
+        without = [rule.id for rule in RULES if BOOK._hit(rule, evidence) is not None]
+        assert sorted(match.rule for match in BOOK.match(crash)) == sorted(without)
+
+
+HEALTHY = """\
+[2026-06-01 12:00:00] server_args=ServerArgs(model_path='/opt/models/q3', watchdog_timeout=300)
+[2026-06-01 12:00:01 TP0] Setup Custom allreduce failed with peer access is not supported between these two devices.
+[2026-06-01 12:00:02 TP0] Ignore import error when loading sglang.srt.models.mllama4. cannot import name 'Llama4Config'
+[2026-06-01 12:00:03 TP0] Entering DeepGEMM JIT Pre-Compile session. It may takes a long time (typically 10-20 mins)
+[2026-06-01 12:00:40 TP0] Using FP8 KV cache but no scaling factors provided. Defaulting to scaling factors of 1.0.
+[2026-06-01 12:00:41 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=9.80 GB
+[2026-06-01 12:00:49 TP0] Capture cuda graph end. Time elapsed: 8.10 s. mem usage=1.20 GB. avail mem=8.60 GB.
+[2026-06-01 12:00:52] INFO:     Uvicorn running on http://127.0.0.1:30000 (Press CTRL+C to quit)
+[2026-06-01 12:00:55] The server is fired up and ready to roll!
+[2026-06-01 12:01:00 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_token_ratio: 0.61 -> 0.93
+[2026-06-01 12:01:01 TP0] Decode out of memory happened. #retracted_reqs: 1, #new_token_ratio: 0.7 -> 0.9
+[2026-06-01 12:01:20] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.
+[2026-06-01 12:01:21] INFO:     127.0.0.1:50012 - "POST /generate HTTP/1.1" 400 Bad Request
+[2026-06-01 12:01:22 TP0] Prefill batch, #new-seq: 1, #new-token: 212, #cached-token: 0, token usage: 0.02,
+[2026-06-01 12:02:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down...
+"""
+
+
+def test_a_healthy_log_with_alarming_words_matches_nothing() -> None:
+    assert [crash for crash in crashes_of(HEALTHY) if crash.outcome.actionable or BOOK.match(crash)] == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_is_worded_for_a_tired_operator(rule: Rule) -> None:
+    assert rule.area == Path(rule.path).parent.name
+    assert not rule.title.endswith(".")
+    assert rule.cause.endswith((".", "{reason}.", ":"))
+    assert rule.remedies, "a rule without a way out helps nobody: give at least an advice"
+    assert all(remedy.cost.endswith(".") for remedy in rule.remedies)
+
+
+def test_the_story_is_told_right() -> None:
+    """The two crashes triage was born from: the first costs the graphs, the second must not."""
+    by_id = {rule.id: rule for rule in RULES}
+    first = by_id["dflash-graph-replay-none"].remedies[0].edits
+    assert [(e.op, e.names, e.value) for e in first] == [("set-flag", ("--disable-cuda-graph",), None)]
+    (cap,) = by_id["tree-budget-illegal-access"].remedies[0].edits
+    assert (cap.op, cap.value) == ("cap-flag", 8)
+    assert set(cap.names) == {
+        "--speculative-ddtree-budget",
+        "--speculative-num-draft-tokens",
+        "--speculative-dflash-block-size",
+    }

@@ -1,0 +1,184 @@
+"""The proof of the rules: folders come in, everything that does not hold goes out, each with its place.
+
+Called by `triage rules check` and by the tests. It runs every sample through the whole pipeline (lines, assembly,
+match) and never looks at a regex alone. It changes nothing and needs no server.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import regex
+
+from triage.anchors import literal_runs
+from triage.assemble import Assembler
+from triage.edits import check_edit
+from triage.model import Crash, CrashEvent, Edit, Outcome, Refused
+from triage.rule import PLACEHOLDER, Pattern, Proof, Rule, Sample
+from triage.rulebook import SEARCH_SECONDS, Rulebook
+from triage.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
+from triage.sources import open_source
+
+HOSTILE_BYTES = 100_000
+_UNFIT = "\x01"
+_FILLERS = ("a", " ", "1", "a ", "a=1, ", "x\n", "('a', ")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    problems: tuple[Problem, ...]
+    rules: int
+    samples: int
+    near_misses: int
+
+
+def check(
+    folders: Iterable[Path], paths: Sequence[Path] = (), progress: Callable[[int, int], None] | None = None
+) -> Report:
+    """Prove the rules of `paths` (all, where none are given) among all rules of `folders` and `paths`."""
+    try:
+        rules = load_rules((*folders, *paths))
+    except RuleErrors as errors:
+        return Report(errors.problems, 0, 0, 0)
+    book = Rulebook(rules.rules)
+    wanted = {file.resolve() for path in paths for file in rule_files(path)}
+    problems: list[Problem] = []
+    checked = samples = near_misses = 0
+    for number, rule in enumerate(rules.rules, 1):
+        if progress is not None:
+            progress(number, len(rules.rules))
+        if wanted and rule.path.resolve() not in wanted:
+            continue
+        proof, bad = load_proof(rule.path)
+        problems += bad or [*_patterns(rule), *_edits(rule), *_proof(rule, proof, book)]
+        checked, samples, near_misses = checked + 1, samples + len(proof.samples), near_misses + len(proof.near_misses)
+    return Report(tuple(problems), checked, samples, near_misses)
+
+
+def crashes_of(log: str) -> tuple[Crash, ...]:
+    """What the pipeline makes of a little log, the gravest first, as `triage scan` tells it."""
+    latest: dict[tuple[str, ...], Crash] = {}
+    with tempfile.NamedTemporaryFile("w", suffix=".log", encoding="utf-8") as file:
+        file.write(log)
+        file.flush()
+        source, assembler = open_source(file.name), Assembler()
+        try:
+            events: list[CrashEvent] = []
+            for batch in source.batches():
+                for line in batch.lines:
+                    events += assembler.feed(line)
+            events += assembler.finish()
+        finally:
+            source.close()
+    for event in events:
+        latest[event.crash.key] = event.crash
+    order = {Outcome.FATAL: 0, Outcome.DEGRADED: 1}
+    return tuple(sorted(latest.values(), key=lambda crash: order.get(crash.outcome, 2)))
+
+
+# ---------------------------------------------------------------- samples
+
+
+def _proof(rule: Rule, proof: Proof, book: Rulebook) -> Iterator[Problem]:
+    if not proof.samples:
+        yield Problem(rule.clauses[0].mark, "the rule has no sample: add a second document with `samples:`")
+    for sample in proof.samples:
+        yield from _sample(rule, sample, book)
+    for miss in proof.near_misses:
+        for crash in crashes_of(miss.log):
+            if any(match.rule == rule.id for match in book.match(crash)):
+                yield Problem(miss.mark, f"the near-miss '{miss.name}' is matched: make the rule stricter")
+
+
+def _sample(rule: Rule, sample: Sample, book: Rulebook) -> Iterator[Problem]:
+    crashes = crashes_of(sample.log)
+    if not crashes:
+        yield Problem(
+            sample.mark, f"in the sample '{sample.name}' no crash is seen: it needs the lines that end a server"
+        )
+        return
+    matches = book.match(crashes[0])
+    if not matches:
+        yield Problem(sample.mark, f"the sample '{sample.name}' is not matched: {_seen(crashes[0])}")
+        return
+    if matches[0].rule != rule.id:
+        why = f"the sample '{sample.name}' is won by {matches[0].rule}"
+        also = (
+            "this rule matches too" if any(match.rule == rule.id for match in matches) else "this rule does not match"
+        )
+        yield Problem(sample.mark, f"{why}, {also}: make one of them stricter, or set rank ({_seen(crashes[0])})")
+        return
+    first = matches[0].remedies[0].id if matches[0].remedies else None
+    if sample.first is not None and sample.first != first:
+        yield Problem(sample.mark, f"the sample '{sample.name}' is offered {first} first, not {sample.first}")
+    for name, value in sample.captures:
+        if matches[0].captures.get(name) != value:
+            got = matches[0].captures.get(name)
+            yield Problem(sample.mark, f"the sample '{sample.name}' captures {name}={got!r}, not {value!r}")
+
+
+def _seen(crash: Crash) -> str:
+    """What was made of a log, so that an author sees which condition to mend."""
+    cause = crash.root.cause
+    place = f" at {cause.frame.file}:{cause.frame.function}" if cause.frame else ""
+    chain = f", in {' in '.join(link.exception for link in crash.root.chain[1:])}" if len(crash.root.chain) > 1 else ""
+    end = f", unit {crash.end.result}" if crash.end else ""
+    return f"seen: {cause.exception}: {cause.message[:120]!r}{place}{chain}, {crash.phase}, {crash.outcome}{end}"
+
+
+# ---------------------------------------------------------------- patterns and edits
+
+
+def _patterns(rule: Rule) -> Iterator[Problem]:
+    clauses = [clause for top in rule.clauses for clause in (top, *top.unless)]
+    for pattern in (pattern for clause in clauses for pattern in (*clause.messages, *clause.lines)):
+        try:
+            compiled = regex.compile(pattern.text, regex.MULTILINE)
+        except regex.error as error:
+            yield Problem(pattern.mark, f"not a regular expression ({error}): mend it")
+            continue
+        for text in hostile_texts(pattern):
+            try:
+                compiled.search(text, timeout=SEARCH_SECONDS)
+            except TimeoutError:
+                yield Problem(
+                    pattern.mark,
+                    f"takes more than {SEARCH_SECONDS:g} s on {HOSTILE_BYTES // 1000} kB of hostile text:"
+                    " bound its repeats ([^\\n]{0,80} for .*)",
+                )
+                break
+
+
+def hostile_texts(pattern: Pattern) -> Iterator[str]:
+    """Text that nearly matches: the pattern's literals over and over but the last, and an end that does not fit."""
+    runs = [run for branch in pattern.text.split("|") for run in literal_runs(branch)] or ["a"]
+    words = re.findall(r"[A-Za-z][\w ]+", re.sub(r"\\[a-zA-Z]|\(\?P<\w+>", "(", pattern.text))  # inside groups too
+    for piece in ("".join(runs), *words):
+        yield _fill(piece) + _UNFIT
+    for filler in _FILLERS:
+        yield runs[0] + _fill(filler) + _UNFIT
+        if len(runs) > 1:
+            yield _fill(filler.join(runs[:-1]) + filler) + _UNFIT
+            yield filler.join(runs[:-1]) + _fill(filler) + _UNFIT
+
+
+def _fill(text: str) -> str:
+    return (text * (HOSTILE_BYTES // len(text) + 1))[:HOSTILE_BYTES]
+
+
+def _edits(rule: Rule) -> Iterator[Problem]:
+    """Would root's side take the edits? Placeholders stand for something plain."""
+    for remedy in rule.remedies:
+        for text in remedy.edits:
+            value = text.value
+            if isinstance(value, str):
+                value = 1 if PLACEHOLDER.fullmatch(value) else PLACEHOLDER.sub("1", value)
+            for name in text.names:
+                try:
+                    check_edit(Edit(text.op, PLACEHOLDER.sub("--x", name), value, text.floor, text.ceiling))
+                except Refused as reason:
+                    yield Problem(text.mark, f"the edit cannot be carried out: {reason}")
