@@ -206,3 +206,13 @@ def test_a_muted_incident_does_not_tell_of_its_actions(store: Store) -> None:
     store.mute(1, AFTER + 10_000 * SECOND, "maintenance", "ada", T0)
     store.import_result(made_result(), AFTER)
     assert types(store) == []
+
+
+def test_an_action_of_an_incident_that_was_merged_belongs_to_where_it_went(store: Store) -> None:
+    record(store, closed(made_finding(2, signature="other")), now=T0)
+    store.merge(1, 2, "ada", T0)
+    store.import_result(made_result(incident=1), AFTER)
+    assert store.action("a1").incident == 2
+    assert store.incident(2).incident.state is IncidentState.MITIGATED
+    record(store, closed(made_finding(90)), now=AFTER + 31 * SECOND)
+    assert [wanted.incident for wanted in store.wanted_rollbacks()] == [2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.store.made import (
     amended,
     closed,
     made_finding,
+    made_store,
     opened,
     record,
 )
@@ -206,6 +208,29 @@ def test_a_root_seen_better_later_renames_the_incident_it_made(store: Store) -> 
     (row,) = store.incidents().rows
     assert (row.number, row.signature, row.crashes) == (1, "1:second", 1)
     assert types(store) == ["incident.opened"]
+
+
+def test_a_renamed_incident_frees_its_old_name_at_once(store: Store) -> None:
+    record(store, opened(made_finding(1, signature="first")))
+    record(store, closed(made_finding(1, signature="second")), closed(made_finding(2, signature="first")))
+    assert [row.signature for row in store.incidents().rows] == ["1:first", "1:second"]
+
+
+def test_a_storm_in_one_batch_is_stored_like_one_crash_after_another(store: Store, tmp_path: Path) -> None:
+    events = [
+        event(made_finding(n, signature="ab"[n % 2], outcome=Outcome.REQUEST_ERROR if n % 5 == 0 else Outcome.FATAL))
+        for n in range(1, 40)
+        for event in (opened, amended, closed)
+    ]
+    record(store, *events)
+    slow = made_store(tmp_path / "slow")
+    for event in events:
+        record(slow, event)
+    assert store.incidents(alarming=False) == slow.incidents(alarming=False)
+    assert store.incident(1) == slow.incident(1)
+    assert store.counters() == slow.counters()
+    assert sorted(types(store)) == sorted(types(slow))
+    slow.close()
 
 
 def test_a_root_seen_better_later_moves_the_crash_to_the_incident_of_its_kind(store: Store) -> None:

@@ -95,14 +95,18 @@ def _journal(settings: Settings) -> Iterator[Look]:
     if not JOURNALS[0].is_dir():
         mend = "mkdir -p /var/log/journal && systemctl restart systemd-journald"
         yield Look("journal", "note", "kept in memory only: crashes before a reboot are lost", mend)
+    files = [file for folder in folders for file in folder.glob("*/system*.journal")]
     if settings.installed and _me() == USER:
-        # watch has the group by its unit (SupplementaryGroups=), this process need not have it
+        # watch has the group by its unit (SupplementaryGroups=); this process need not have it
         yield Look("journal", "ok", "watch is in group systemd-journal")
-    elif any(os.access(file, os.R_OK) for folder in folders for file in folder.glob("*/system.journal")):
+    elif any(os.access(file, os.R_OK) for file in files):
         yield Look("journal", "ok", "readable")
-    else:
+    elif files or not all(os.access(folder, os.R_OK | os.X_OK) for folder in folders):
         mend = f"usermod -a -G systemd-journal {_me()}   (then log in again)"
         yield Look("journal", "missing", "the system journal may not be read", mend)
+    else:
+        mend = "systemctl status systemd-journald"
+        yield Look("journal", "missing", "the journal is empty: journald does not run here", mend)
 
 
 def _database(settings: Settings) -> Iterator[Look]:

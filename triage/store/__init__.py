@@ -11,17 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
-
 from triage.document import finding_document
 from triage.model import ActionResult, Context, Finding, FindingEvent, Request, Severity
-from triage.schema import context as contexts_table
-from triage.schema import cursor as cursors
 from triage.settings import Settings
-from triage.store import action, incident, metrics, outbox, query
-from triage.store.codec import context_text, context_value
+from triage.store import action, incident, metrics, outbox, position, query
 from triage.store.database import Database
-from triage.store.record import Writing, record_event
+from triage.store.record import record_event
 from triage.store.rows import (
     ActionRow,
     Counter,
@@ -41,6 +36,7 @@ from triage.store.rows import (
     WantedRollback,
 )
 from triage.store.upkeep import prune
+from triage.store.writing import Writing
 
 __all__ = [
     "ActionRow",
@@ -132,10 +128,7 @@ class Store:
     def resume(self, source: str) -> tuple[str | None, dict[str, Context]]:
         """Where reading of `source` goes on, and what was known there by invocation."""
         with self._database.read() as tx:
-            mine = (cursors.c.host == self.host) & (cursors.c.source == source)
-            place = tx.execute(select(cursors.c.cursor).where(mine)).scalar()
-            kept = select(contexts_table).where(contexts_table.c.host == self.host, contexts_table.c.source == source)
-            return place, {row.invocation: context_value(row.document) for row in tx.execute(kept)}
+            return position.load(tx, self.host, source)
 
     def record(
         self,
@@ -148,29 +141,16 @@ class Store:
     ) -> None:
         """Crashes, incidents, timeline, outbox, cursor and contexts in one transaction. Reading again adds nothing."""
         with self._database.write() as tx:
-            writing = Writing(tx, self.host, self._base_url, self._window, self._document, now)
+            writing = Writing(
+                tx, host=self.host, base_url=self._base_url, window=self._window, document=self._document, now=now
+            )
             for event in events:
                 record_event(writing, event)
-            mine = (cursors.c.host == self.host) & (cursors.c.source == source)
-            if (
-                cursor is not None
-                and not tx.execute(update(cursors).where(mine).values(cursor=cursor, read_at=now)).rowcount
-            ):
-                tx.execute(insert(cursors).values(host=self.host, source=source, cursor=cursor, read_at=now))
+            writing.flush()
+            if cursor is not None:
+                position.move(tx, self.host, source, cursor, now)
             if contexts is not None:
-                self._save_contexts(tx, source, contexts)
-
-    def _save_contexts(self, tx: Any, source: str, contexts: Mapping[str, Context]) -> None:
-        mine = (contexts_table.c.host == self.host) & (contexts_table.c.source == source)
-        kept = {row.invocation: row.document for row in tx.execute(select(contexts_table).where(mine))}
-        new = {invocation: context_text(context) for invocation, context in contexts.items()}
-        for invocation in kept.keys() | new.keys():
-            if kept.get(invocation) == new.get(invocation):
-                continue
-            tx.execute(delete(contexts_table).where(mine, contexts_table.c.invocation == invocation))
-            if invocation in new:
-                row = {"host": self.host, "source": source, "invocation": invocation}
-                tx.execute(insert(contexts_table).values(**row, document=new[invocation]))
+                position.learn(tx, self.host, source, contexts)
 
     def wanted_rollbacks(self) -> tuple[WantedRollback, ...]:
         """Actions of this host whose signature came back, and for which no rollback was filed yet."""

@@ -12,7 +12,7 @@ import hashlib
 import json
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, insert, select, update
 
 from triage.model import ActionResult, ActionState, Outcome, Request, StepState
 from triage.schema import action as actions
@@ -36,6 +36,14 @@ EVENTS = {
 OPEN_ENDED = (ActionState.REQUESTED, ActionState.RUNNING)
 IN_FORCE = (ActionState.VERIFIED, ActionState.UNVERIFIED)
 TAKEN_BACK = (ActionState.UNDONE, ActionState.ROLLED_BACK, *IN_FORCE)  # how the account of a rollback says it worked
+_HELD = select(actions).where(
+    actions.c.incident == bindparam("incident"),
+    actions.c.unit == bindparam("unit"),
+    actions.c.kind == "apply",
+    actions.c.state == ActionState.VERIFIED,
+    actions.c.effective_at < bindparam("started"),
+    actions.c.ended + bindparam("window") >= bindparam("started"),
+)
 
 
 def requested(
@@ -81,21 +89,12 @@ def import_result(tx: Connection, host: str, result: ActionResult, base_url: str
 
 
 def want_rollback(
-    tx: Connection, incident: int, unit: str, started: int | None, outcome: Outcome, window: int, now: int
-) -> None:
-    """A crash was stored: does it say that an action in force did not help?"""
-    if started is None or not outcome.actionable:
-        return
-    held = and_(
-        actions.c.incident == incident,
-        actions.c.unit == unit,
-        actions.c.kind == "apply",
-        actions.c.state == ActionState.VERIFIED,
-        actions.c.effective_at < started,
-        actions.c.ended + window >= started,
-    )
-    for row in tx.execute(select(actions).where(held)).all():
-        _want(tx, row, started, now)
+    tx: Connection, incident: int, unit: str, started: int, window: int, now: int
+) -> list[tuple[str, str]]:
+    """A fatal or degraded crash began at `started`: the actions in force that it speaks against, and why."""
+    place = {"incident": incident, "unit": unit, "started": started, "window": window}
+    found = [(row.name, _want(tx, row, started, now)) for row in tx.execute(_HELD, place).all()]
+    return [(name, reason) for name, reason in found if reason]
 
 
 def mark_filed(tx: Connection, host: str, action: str, request: str, now: int) -> None:
@@ -139,11 +138,12 @@ def _undone(tx: Connection, host: str, name: str) -> bool:
 
 
 def _insert(tx: Connection, host: str, request: Request, now: int) -> None:
+    incident = _incident(tx, request.incident)  # by its number of today, should it have been merged
     who = f"uid {request.uid}" + (f" (sudo of uid {request.sudo_uid})" if request.sudo_uid is not None else "")
     values = {
         "kind": request.kind,
         "unit": request.unit,
-        "incident": request.incident,
+        "incident": request.incident if incident is None else incident.id,
         "rule": request.rule,
         "remedy": request.remedy,
         "target": request.target or "",
@@ -230,20 +230,21 @@ def _look_back(tx: Connection, host: str, name: str, window: int, now: int) -> N
         crashes.c.started <= row.ended + window,
     )
     found = tx.execute(select(crashes.c.started).where(after).order_by(crashes.c.started).limit(1)).scalar()
-    if found is not None:
-        _want(tx, row, found, now)
+    if found is not None and (reason := _want(tx, row, found, now)):
+        note(tx, row.incident, now, "rollback", f"{reason}: its rollback is asked for", action=name)
         settle(tx, row.incident, IncidentState.REGRESSED, "came back after the action", "triage", now, name)
 
 
-def _want(tx: Connection, row: Row[Any], started: int, now: int) -> None:
+def _want(tx: Connection, row: Row[Any], started: int, now: int) -> str:
+    """Why the rollback of this action is wanted; '' where that is known already."""
     place = and_(wanted_rollback.c.host == row.host, wanted_rollback.c.action == row.name)
     if tx.execute(select(wanted_rollback.c.action).where(place)).first() is not None:
-        return
+        return ""
     seconds = (started - row.ended) // 1_000_000
     reason = f"the signature came back {max(seconds, 0)} s after action {row.name} was verified"
     values = {"unit": row.unit, "incident": row.incident, "reason": reason, "created_at": now, "request": ""}
     tx.execute(insert(wanted_rollback).values(host=row.host, action=row.name, **values))
-    note(tx, row.incident, now, "rollback", f"{reason}: its rollback is asked for", action=row.name)
+    return reason
 
 
 def _incident(tx: Connection, number: int) -> Row[Any] | None:

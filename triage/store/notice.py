@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from triage.masking import mask
 from triage.model import Finding, Link, Remedy
-from triage.schema import incident as incidents
 from triage.schema import outbox
 from triage.store.codec import dump
 
 HOLD = 5_000_000
 MESSAGE_CHARS = 2_000
+_INSERT = insert(outbox)
 
 
 def masked(text: str, limit: int = MESSAGE_CHARS) -> str:
@@ -41,9 +41,7 @@ def put(
     identity = f"msg_{secrets.token_hex(12)}"
     payload = dump({"type": kind, "timestamp": iso(now), "data": data})
     row = {"id": identity, "host": host, "type": kind, "incident": incident, "payload": payload}
-    tx.execute(insert(outbox).values(**row, created_at=now, due=due, settled=""))
-    if incident is not None and kind.startswith("incident."):
-        tx.execute(update(incidents).where(incidents.c.id == incident).values(noticed_at=now))
+    tx.execute(_INSERT, row | {"created_at": now, "due": due, "settled": ""})
     return identity
 
 
@@ -65,7 +63,7 @@ def withdraw(tx: Connection, identity: str) -> bool:
     return done.rowcount > 0
 
 
-def incident_data(incident: Row[Any], finding: Finding | None, base_url: str) -> dict[str, Any]:
+def incident_data(incident: Any, finding: Finding | None, base_url: str) -> dict[str, Any]:
     """`data` of an incident.* event: `incident` is its row as it is now, `finding` the crash that it tells of."""
     data: dict[str, Any] = {
         "incident": incident.id,

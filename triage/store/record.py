@@ -6,36 +6,27 @@ closed, and counted, told and noted only at these steps. Called by `Store.record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from triage.model import Change, Crash, Finding, FindingEvent, Outcome, Role, Severity
 from triage.schema import crash as crashes
-from triage.schema import incident as incidents
 from triage.store import notice
 from triage.store.action import want_rollback
 from triage.store.codec import pack, plain
-from triage.store.incident import follow, forget_empty, get, note
-from triage.store.metrics import bump
+from triage.store.incident import forget_empty
 from triage.store.rows import IncidentState
+from triage.store.writing import Draft, Writing
 
 HOUR = 3_600_000_000
 ENDED_WELL = (IncidentState.MITIGATED, IncidentState.RESOLVED)
-
-
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """What every step of one transaction needs to know."""
-
-    tx: Connection
-    host: str  # for crashes that do not name theirs
-    base_url: str
-    window: int  # microseconds in which a signature that comes back takes its action back
-    document: Callable[[Finding], Mapping[str, Any]]
-    now: int
+_KEY = ("host", "unit", "invocation", "position", "crash_id")
+_FIND = select(*(column for column in crashes.c if column.name != "document")).where(
+    *(crashes.c[name] == bindparam(name) for name in _KEY)
+)
+_INSERT = insert(crashes)
+_UPDATE = update(crashes).where(crashes.c.id == bindparam("row"))
 
 
 def alarms(crash: Crash) -> bool:
@@ -46,43 +37,58 @@ def alarms(crash: Crash) -> bool:
 
 
 def record_event(writing: Writing, event: FindingEvent) -> None:
-    tx, crash = writing.tx, event.finding.crash
-    host, unit, invocation, position, identity = crash.key
-    host = host or writing.host
-    key = {"host": host, "unit": unit, "invocation": invocation, "position": position, "crash_id": identity}
-    stored = tx.execute(select(crashes).where(and_(*(crashes.c[name] == value for name, value in key.items())))).first()
+    """One finding as it is known now."""
+    finding, crash = event.finding, event.finding.crash
+    key = dict(zip(_KEY, (crash.host or writing.host, *crash.key[1:]), strict=True))
+    row = writing.tx.execute(_FIND, key).first()
     closing = event.change is Change.CLOSED
-    if stored is None:
-        incident = _incident_of(writing, event.finding, host, None)
-        values = _values(writing, event.finding) | key
-        values |= {"incident": incident.id, "alarming": False, "opened_at": writing.now}
-        number = tx.execute(insert(crashes).values(**values).returning(crashes.c.id)).scalar_one()
-        _count(writing, incident, event.finding)
-    elif stored.closed_at is not None and not (closing and _weight(crash) > stored.weight):
+    if row is None:
+        incident = _incident_of(writing, finding, key["host"], None)
+        stored = Draft(id=None, **key, incident=incident.id, alarming=False, notice=None, state_before=None)
+        stored.opened_at, stored.closed_at = writing.now, None
+        _count(writing, incident, finding)
+    elif row.closed_at is not None and not (closing and _weight(crash) > row.weight):
         return  # read again: all that it can say is known
     elif event.change is Change.OPENED:
         return  # read again: it had grown since
     else:
-        number = stored.id
-        incident = _incident_of(writing, event.finding, host, stored)
-        tx.execute(update(crashes).where(crashes.c.id == number).values(**_values(writing, event.finding)))
+        stored = Draft(**row._mapping)
+        incident = _incident_of(writing, finding, key["host"], stored)
         if incident.id != stored.incident:
-            _move(writing, stored, incident, event.finding)
-    stored = tx.execute(select(crashes).where(crashes.c.id == number)).one()
+            incident = _move(writing, stored, incident.id, finding)
+    _settle(writing, stored, incident, finding, closing)
+    vars(stored).update(_values(finding), document=pack(writing.document(finding)))
+    values = {name: value for name, value in vars(stored).items() if name != "id"}
+    if stored.id is None:
+        writing.tx.execute(_INSERT, values)
+    else:
+        writing.tx.execute(_UPDATE, values | {"row": stored.id})
+
+
+def _settle(writing: Writing, stored: Draft, incident: Draft, finding: Finding, closing: bool) -> None:
+    """What this knowledge of the crash means for its incident, its alarm, an action in force."""
+    crash = finding.crash
     if stored.alarming and not alarms(crash):
-        _calm(writing, stored)
-    _describe(writing, incident.id, event.finding)
+        _calm(writing, stored, incident)
+    if alarms(crash) or incident.alarms == 0:
+        # The incident tells of its newest crash; one that does not alarm does not speak for failures.
+        vars(incident).update(_description(finding))
+    incident.changed_at = writing.now
     if alarms(crash):
-        _alarm(writing, stored, event.finding, closing)
-    want_rollback(tx, stored.incident, stored.unit, crash.started, crash.outcome, writing.window, writing.now)
+        _alarm(writing, stored, incident, finding, closing)
+    if crash.started is not None and crash.outcome.actionable:
+        for action, reason in want_rollback(
+            writing.tx, incident.id, stored.unit, crash.started, writing.window, writing.now
+        ):
+            writing.note(incident, "rollback", f"{reason}: its rollback is asked for", action)
     if closing and stored.closed_at is None:
-        tx.execute(update(crashes).where(crashes.c.id == number).values(closed_at=writing.now))
+        stored.closed_at = writing.now
         followed = f", {crash.cascades} followed" if crash.cascades else ""
-        note(tx, stored.incident, writing.now, "crash", f"ended as {crash.outcome} in {crash.phase}{followed}")
-        bump(tx, host, "crashes_total", {"rule": _rule(event.finding), "outcome": crash.outcome})
+        writing.note(incident, "crash", f"ended as {crash.outcome} in {crash.phase}{followed}")
+        writing.count(stored.host, "crashes_total", {"rule": _rule(finding), "outcome": crash.outcome.value})
 
 
-def _values(writing: Writing, finding: Finding) -> dict[str, Any]:
+def _values(finding: Finding) -> dict[str, Any]:
     crash = finding.crash
     return {
         "signature": _signature(finding),
@@ -95,7 +101,6 @@ def _values(writing: Writing, finding: Finding) -> dict[str, Any]:
         "started": crash.started,
         "ended": crash.ended,
         "weight": _weight(crash),
-        "document": pack(writing.document(finding)),
     }
 
 
@@ -114,27 +119,23 @@ def _signature(finding: Finding) -> str:
 # ---------------------------------------------------------------- incidents
 
 
-def _incident_of(writing: Writing, finding: Finding, host: str, stored: Row[Any] | None) -> Row[Any]:
-    """The incident of this signature, made where there is none; one that was merged leads to where it went."""
-    tx, crash, signature = writing.tx, finding.crash, _signature(finding)
-    unit = crash.unit or ""
-    key = and_(incidents.c.host == host, incidents.c.unit == unit, incidents.c.signature == signature)
-    found = tx.execute(select(incidents).where(key)).first()
+def _incident_of(writing: Writing, finding: Finding, host: str, stored: Draft | None) -> Draft:
+    """The incident of this signature, made where there is none."""
+    unit, signature = finding.crash.unit or "", _signature(finding)
+    found = writing.find(host, unit, signature)
     if found is not None:
-        return follow(tx, found)
+        return found
     if stored is not None:
         # The root was seen better while the crash grew: an incident that only this crash has made is renamed.
-        old = get(tx, stored.incident)
+        old = writing.incident(stored.incident)
         if old.crashes == 1 and old.signature == stored.signature:
-            tx.execute(update(incidents).where(incidents.c.id == old.id).values(signature=signature))
-            return get(tx, old.id)
-    seen = crash.started if crash.started is not None else writing.now
-    values = {"host": host, "unit": unit, "signature": signature, "state": IncidentState.OPEN, "mute_why": ""}
-    values |= _description(finding) | {"crashes": 0, "alarms": 0, "first_seen": seen, "last_seen": seen}
-    number = tx.execute(
-        insert(incidents).values(**values, changed_at=writing.now).returning(incidents.c.id)
-    ).scalar_one()
-    return get(tx, number)
+            old.signature = signature
+            writing.flush()  # so that its old name is free for the next crash of this batch
+            return writing.incident(old.id)
+    seen = finding.crash.started if finding.crash.started is not None else writing.now
+    key = {"host": host, "unit": unit, "signature": signature}
+    counts = {"crashes": 0, "alarms": 0, "first_seen": seen, "last_seen": seen, "changed_at": writing.now}
+    return writing.make(key | counts | {"state": IncidentState.OPEN, "mute_why": ""} | _description(finding))
 
 
 def _description(finding: Finding) -> dict[str, Any]:
@@ -154,80 +155,63 @@ def _description(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _describe(writing: Writing, number: int, finding: Finding) -> None:
-    """The incident tells of its newest crash; one that does not alarm does not speak for failures."""
-    tx = writing.tx
-    incident = get(tx, number)
-    values: dict[str, Any] = {"changed_at": writing.now}
-    if alarms(finding.crash) or incident.alarms == 0:
-        values |= _description(finding)
-    tx.execute(update(incidents).where(incidents.c.id == number).values(**values))
-
-
-def _count(writing: Writing, incident: Row[Any], finding: Finding) -> None:
+def _count(writing: Writing, incident: Draft, finding: Finding) -> None:
     crash = finding.crash
     seen = crash.started if crash.started is not None else writing.now
-    writing.tx.execute(
-        update(incidents)
-        .where(incidents.c.id == incident.id)
-        .values(
-            crashes=incidents.c.crashes + 1,
-            first_seen=min(incident.first_seen, seen),
-            last_seen=max(incident.last_seen, seen),
-        )
-    )
+    incident.crashes += 1
+    incident.first_seen = min(incident.first_seen, seen)
+    incident.last_seen = max(incident.last_seen, seen)
     ranks = f" on {', '.join(crash.ranks[:8])}" if crash.ranks else ""
-    note(writing.tx, incident.id, writing.now, "crash", f"{plain(finding.title)[:300]}{ranks}")
+    writing.note(incident, "crash", f"{plain(finding.title)[:300]}{ranks}")
 
 
-def _move(writing: Writing, stored: Row[Any], target: Row[Any], finding: Finding) -> None:
+def _move(writing: Writing, stored: Draft, target: int, finding: Finding) -> Draft:
     """The crash turned out to be of another incident than its first lines said."""
-    tx = writing.tx
+    source = writing.incident(stored.incident)
     if stored.alarming:
-        _calm(writing, stored)
-    tx.execute(update(crashes).where(crashes.c.id == stored.id).values(incident=target.id, state_before=None))
-    tx.execute(update(incidents).where(incidents.c.id == stored.incident).values(crashes=incidents.c.crashes - 1))
-    forget_empty(tx, stored.incident, target.id, writing.now)
-    _count(writing, target, finding)
+        _calm(writing, stored, source)
+    source.crashes -= 1
+    source.changed_at = writing.now
+    stored.incident = target
+    writing.flush()  # what follows works on the tables
+    writing.tx.execute(_UPDATE, {"incident": target, "row": stored.id})
+    forget_empty(writing.tx, source.id, target, writing.now)
+    incident = writing.incident(target)
+    _count(writing, incident, finding)
+    return incident
 
 
 # ---------------------------------------------------------------- alarms
 
 
-def _alarm(writing: Writing, stored: Row[Any], finding: Finding, closing: bool) -> None:
+def _alarm(writing: Writing, stored: Draft, incident: Draft, finding: Finding, closing: bool) -> None:
     """Raise the alarm of this crash, or tell more in the one that waits; never a second one."""
     if not stored.alarming:
-        _raise(writing, stored, finding, closing)
+        _raise(writing, stored, incident, finding, closing)
     elif stored.notice:
-        incident = get(writing.tx, stored.incident)
         data = notice.incident_data(incident, finding, writing.base_url)
         due = writing.now if closing else None
         notice.amend(writing.tx, stored.notice, data, now=writing.now, due=due)
 
 
-def _raise(writing: Writing, stored: Row[Any], finding: Finding, closing: bool) -> None:
-    tx, now = writing.tx, writing.now
-    incident = get(tx, stored.incident)
-    state = incident.state
-    if state in ENDED_WELL:
-        state = IncidentState.REGRESSED if incident.alarms else IncidentState.OPEN
-    values = {"alarms": incident.alarms + 1, "state": state, "changed_at": now}
-    tx.execute(update(incidents).where(incidents.c.id == incident.id).values(**values))
-    if state != incident.state:
-        note(tx, incident.id, now, "state", f"came back: {incident.state} is now {state}")
+def _raise(writing: Writing, stored: Draft, incident: Draft, finding: Finding, closing: bool) -> None:
+    now = writing.now
     kind = _kind(incident, now)
+    stored.alarming, stored.state_before = True, incident.state
+    if incident.state in ENDED_WELL:
+        state = IncidentState.REGRESSED if incident.alarms else IncidentState.OPEN
+        writing.note(incident, "state", f"came back: {incident.state} is now {state}")
+        incident.state = state
+    incident.alarms += 1
     muted = incident.mute_until is not None and incident.mute_until > now
-    identity = stored.notice
-    if kind is not None and not muted and identity is None:
-        fresh = get(tx, incident.id)
-        data = notice.incident_data(fresh, finding, writing.base_url)
+    if kind is not None and not muted and stored.notice is None:
+        data = notice.incident_data(incident, finding, writing.base_url)
         due = now if closing else now + notice.HOLD
-        identity = notice.put(tx, incident.host, kind, incident.id, data, now=now, due=due)
-    values = {"alarming": True, "notice": identity, "state_before": incident.state}
-    tx.execute(update(crashes).where(crashes.c.id == stored.id).values(**values))
+        stored.notice = notice.put(writing.tx, incident.host, kind, incident.id, data, now=now, due=due)
+        incident.noticed_at = now
 
 
-def _kind(incident: Row[Any], now: int) -> str | None:
+def _kind(incident: Draft, now: int) -> str | None:
     """Which event tells of one more failure. Repetitions are told ever more rarely, but hourly at least."""
     if incident.alarms == 0:
         return "incident.opened"
@@ -239,17 +223,12 @@ def _kind(incident: Row[Any], now: int) -> str | None:
     return "incident.repeated" if round_number or due else None
 
 
-def _calm(writing: Writing, stored: Row[Any]) -> None:
+def _calm(writing: Writing, stored: Draft, incident: Draft) -> None:
     """No failure after all: the alarm is taken back where it has not gone out, and the state it changed with it."""
-    tx = writing.tx
-    taken_back = stored.notice is not None and notice.withdraw(tx, stored.notice)
-    values: dict[str, Any] = {"alarming": False, "state_before": None}
-    if taken_back:
-        values["notice"] = None
-    tx.execute(update(crashes).where(crashes.c.id == stored.id).values(**values))
-    incident = get(tx, stored.incident)
-    values = {"alarms": incident.alarms - 1, "changed_at": writing.now}
+    if stored.notice is not None and notice.withdraw(writing.tx, stored.notice):
+        stored.notice = None
+    incident.alarms -= 1
     if incident.state == IncidentState.REGRESSED and stored.state_before in ENDED_WELL:
-        values["state"] = stored.state_before
-        note(tx, incident.id, writing.now, "state", f"no failure after all: {stored.state_before} again")
-    tx.execute(update(incidents).where(incidents.c.id == incident.id).values(**values))
+        incident.state = stored.state_before
+        writing.note(incident, "state", f"no failure after all: {stored.state_before} again")
+    stored.alarming, stored.state_before = False, None

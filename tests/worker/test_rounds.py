@@ -1,0 +1,100 @@
+"""The worker's rounds: import, file, watch, prune; a fault in one step stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.store.made import SECOND, T0, closed, made_finding, made_result, made_store, record
+from triage.model import ActionResult, ActionState, NotPermitted
+from triage.store import IncidentState, Store, WantedRollback
+from triage.worker import DAY, PRUNE_EVERY, Worker
+
+AFTER = T0 + 60 * SECOND
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = made_store(tmp_path)
+    record(made, closed(made_finding()), now=T0)
+    yield made
+    made.close()
+
+
+def test_roots_accounts_are_imported_as_they_grow(store: Store) -> None:
+    accounts: list[ActionResult] = [made_result(state=ActionState.RUNNING, restarted=None, ended=None)]
+    worker = Worker(store, results=lambda: tuple(accounts))
+    assert worker.run_once(T0).imported == 1
+    assert worker.run_once(T0).imported == 0
+    accounts[0] = made_result()
+    assert worker.run_once(AFTER).imported == 1
+    assert store.incident(1).incident.state is IncidentState.MITIGATED
+    again = Worker(store, results=lambda: tuple(accounts))
+    assert again.run_once(AFTER).imported == 0, "a restarted worker knows from the store"
+    worker.close()
+    again.close()
+
+
+def test_a_wanted_rollback_is_filed_once(store: Store) -> None:
+    store.import_result(made_result(), AFTER)
+    record(store, closed(made_finding(90)), now=AFTER + 31 * SECOND)
+    filed: list[str] = []
+
+    def file(wanted: WantedRollback, now: int) -> str:
+        filed.append(wanted.action)
+        return f"undo-{wanted.action}"
+
+    worker = Worker(store, file_rollback=file)
+    assert worker.run_once(AFTER).filed == 1
+    assert worker.run_once(AFTER).filed == 0
+    assert filed == ["a1"]
+    worker.close()
+
+
+def test_a_rollback_that_could_not_be_filed_is_tried_again(store: Store) -> None:
+    store.import_result(made_result(), AFTER)
+    record(store, closed(made_finding(90)), now=AFTER + 31 * SECOND)
+    answers: list[str | Exception] = [NotPermitted("the spool is not ours"), "undo-a1"]
+
+    def file(wanted: WantedRollback, now: int) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    worker = Worker(store, file_rollback=file)
+    assert worker.run_once(AFTER).errors == ["the spool is not ours"]
+    assert worker.run_once(AFTER).filed == 1
+    worker.close()
+
+
+def test_accounts_that_cannot_be_read_stop_nothing_else(store: Store) -> None:
+    def unreadable() -> Iterable[ActionResult]:
+        raise PermissionError("results")
+
+    worker = Worker(store, results=unreadable)
+    done = worker.run_once(T0)
+    assert done.errors == ["results"]
+    assert done.events == 1
+    assert done.pruned is not None
+    worker.close()
+
+
+def test_a_window_that_passed_is_noted(store: Store) -> None:
+    store.import_result(made_result(), AFTER)
+    worker = Worker(store)
+    assert worker.run_once(AFTER + 700 * SECOND).watched == 1
+    worker.close()
+
+
+def test_old_things_are_pruned_every_few_hours(store: Store) -> None:
+    store.resolve(1, "ada", T0)
+    worker = Worker(store, retention=30 * DAY)
+    first = worker.run_once(T0 + 31 * DAY)
+    assert first.pruned is not None
+    assert first.pruned.incidents == 1
+    assert worker.run_once(T0 + 31 * DAY + PRUNE_EVERY - 1).pruned is None
+    assert worker.run_once(T0 + 31 * DAY + PRUNE_EVERY).pruned is not None
+    worker.close()
