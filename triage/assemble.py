@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triage import signs
+from triage import manager, signs
 from triage.crashes import kept
 from triage.lines import parse
 from triage.model import Context, CrashEvent, Line, Origin
@@ -58,7 +58,7 @@ class Assembler:
             if self._due is not None and time >= self._due:
                 events = self._expire(time)
         if line.origin is Origin.PROCESS:
-            run = self._run((line.host, line.unit, line.invocation))
+            run = self._run((line.host, line.unit, line.invocation), line)
             if run.healthy(line):
                 return events
             if "\n" in line.text:
@@ -73,7 +73,7 @@ class Assembler:
             events += self._manager(line)
         elif line.origin is Origin.KERNEL:
             events += self._from_kernel(line)
-        elif line.fields.get("MESSAGE_ID") == signs.SUPPRESSED:
+        elif line.fields.get("MESSAGE_ID") == manager.SUPPRESSED:
             self._suppressed(line)
         return events
 
@@ -85,10 +85,9 @@ class Assembler:
 
     def finish(self) -> list[CrashEvent]:
         """The input is over: everything open is closed."""
-        events: list[CrashEvent] = []
+        events = self._kernel_alone(None)
         for run in self._runs.values():
             events += run.finish()
-        events += self._kernel_alone(None)
         self._due = None
         return events
 
@@ -107,13 +106,13 @@ class Assembler:
 
     # ------------------------------------------------------------ runs
 
-    def _run(self, group: Group) -> Run:
+    def _run(self, group: Group, line: Line) -> Run:
         last = self._last
         if last is not None and last[0] == group:
             return last[1]
         run = self._runs.get(group)
         if run is None:
-            run = self._runs[group] = Run(group)
+            run = self._runs[group] = Run(group, plain=group[1] is None and line.n is not None)
             known = self._known.pop(run.key, None)
             if known is not None:
                 run.resume(known)
@@ -154,23 +153,24 @@ class Assembler:
 
     def _manager(self, line: Line) -> list[CrashEvent]:
         text = parse(line.text).text
-        unit = line.unit or signs.manager_unit(text)
-        word = signs.read_manager(line, text)
+        word = manager.read_manager(line, text)
         if word is None:
             return []
-        run = self._run((line.host, unit, line.invocation))
+        run = self._run((line.host, line.unit, line.invocation), line)
+        if line.unit is None:  # a text export: its processes' lines name no unit, so the whole file is one run
+            run.named = manager.manager_unit(text) or run.named
         events = run.manager(line, word, text)
         self._watch(run)
         return events
 
     def _from_kernel(self, line: Line) -> list[CrashEvent]:
         text = parse(line.text).text
-        named = signs.oom_unit(text)
+        named = manager.oom_unit(text)
         if named is not None:
             if len(self._oom_units) < 1024:
                 self._oom_units[named[0]] = named[1]
             return []
-        sign = signs.read_kernel(text)
+        sign = manager.read_kernel(text)
         if sign is None:
             return []
         run = self._kernel_run(line, sign)
@@ -218,7 +218,7 @@ class Assembler:
             if run is None and waiting.sign.kind is not signs.Kind.HARDWARE:
                 continue
             if run is None:
-                run = self._run((waiting.line.host, None, None))
+                run = self._run((waiting.line.host, None, None), waiting.line)
             events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
             self._watch(run)
         return events

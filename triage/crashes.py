@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from triage.entries import Entry
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
-from triage.roles import Entry, Signs, assign, choose_root, outcome, promote
+from triage.roles import Signs, assign, choose_root, outcome, promote
 from triage.signs import Kind
 
 MAX_ENTRIES = 300

@@ -26,6 +26,8 @@ class Dump:
         "_frames",
         "_sections",
         "_what",
+        "damaged",
+        "damaged",
         "lead",
         "lines",
         "lost",
@@ -38,6 +40,7 @@ class Dump:
         self.sign = sign
         self.lead = ""
         self.lost = False
+        self.damaged = False
         self.lines = [line]
         self.texts = [text]
         self.opened = 1

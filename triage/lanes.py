@@ -96,6 +96,12 @@ class Lanes:
             return True, self._native(line, text, pid, rank, native)
         return self._continue(line, text, pid, rank)
 
+    def damage(self, pid: int | None) -> None:
+        """A line of this writer came without its text."""
+        for lane in self._open:
+            if lane.pid == pid and lane.body is not None:
+                lane.body.damaged = True
+
     def finish(self) -> list[Report]:
         """All input is read: what is open is over."""
         news = [report for lane in list(self._open) for report in self._ended(lane)]

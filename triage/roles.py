@@ -7,84 +7,14 @@ by itself is the business of `triage.signs` and `triage.tracebacks`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from triage import signs
-from triage.model import Line, Link, Outcome, Role, UnitEnd
-from triage.signs import Kind, Sign
-from triage.tracebacks import Traceback, is_engine
+from triage.entries import Entry
+from triage.model import Outcome, Role, UnitEnd
+from triage.signs import Kind
 
 TOLERANCE = 2_000_000  # a likelier root counts though it was printed up to two seconds later
 AFTER = 3_000_000  # work done this long after the last failure shows that the server lives
-
-
-@dataclass(slots=True)
-class Entry:
-    """One failure while its crash is open."""
-
-    kind: Kind
-    name: str  # entries of one name and process fold into one
-    why: str
-    lines: list[Line]
-    texts: list[str]  # the lines that make up the id, prefixes off
-    links: tuple[Link, ...]
-    rank: str | None = None
-    pid: int | None = None
-    time: int | None = None
-    ends_server: bool = False
-    cut: bool = False
-    mixed: bool = False
-    folded: int = 0
-    body: object = None  # the Traceback or Dump it is read from, while it may still grow
-
-    @property
-    def cause(self) -> Link:
-        return self.links[0]
-
-
-@dataclass(slots=True)
-class Verdict:
-    root: Entry
-    roles: list[tuple[Entry, Role, str]] = field(default_factory=list)
-
-
-def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, failed: bool) -> tuple[Kind, str, bool]:
-    """Kind, reason, and whether the whole server ended with it."""
-    last = links[-1]
-    main = _main_program(body) and not bare
-    if any(signs.peer_lost(link.exception, link.message) for link in links):
-        return Kind.HINT, "it only tells that another process is gone", main
-    if signs.is_request(body.lead):
-        return Kind.REQUEST, "one request failed", False
-    if failed:
-        return Kind.CASCADE, "the same process had failed before", main
-    if bare:
-        return Kind.BARE, "an exception line without its traceback", False
-    if signs.FATAL_LEAD.search(body.lead):
-        return Kind.FATAL, "the exception that ended the process", main
-    if main:
-        return Kind.FATAL, "uncaught in the main program", True
-    if "timeout" in last.exception.lower() and "watchdog" in last.message.lower():
-        return Kind.COLLECTIVE, "the scheduler made no step in time", False
-    return Kind.PLAIN, "a traceback", False
-
-
-def _main_program(body: Traceback) -> bool:
-    if body.lead.strip() or not body.texts:
-        return False
-    chain_frames = body.frames
-    if not chain_frames:
-        return False
-    first = chain_frames[0]
-    return first.path.startswith("<frozen runpy>") or (first.function == "<module>" and not is_engine(first.path))
-
-
-def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
-    link = Link(sign.exception, sign.message[:2000])
-    pid = sign.pid if sign.pid is not None else None
-    return Entry(
-        sign.kind, sign.name, sign.why, [line], [text], (link,), rank, pid, line.time, sign.ends_server, line.cut
-    )
 
 
 def choose_root(entries: list[Entry]) -> Entry | None:

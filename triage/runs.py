@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from triage import signs
 from triage.crashes import OpenCrash, kept
-from triage.dumps import Dump
+from triage.entries import Entry, lost_entry, refresh, report_entry, sign_entry
 from triage.lanes import Lanes, News, Report
 from triage.lines import Parsed, is_progress, parse
+from triage.manager import Word, end_sign
 from triage.milestones import STOP_TEXTS, Progress
-from triage.model import Change, Context, CrashEvent, Grade, Line, Link, Phase, Role, UnitEnd
-from triage.roles import Entry, Signs, judge_traceback, sign_entry
-from triage.signs import Kind, Sign, Word
-from triage.tracebacks import engine_frame
+from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role, UnitEnd
+from triage.roles import Signs
+from triage.signs import Kind, Sign
 
 Group = tuple[str | None, str | None, str | None]  # host, unit, invocation
 
@@ -43,15 +43,19 @@ class Run:
         "ended",
         "group",
         "lanes",
+        "named",
+        "plain",
         "progress",
     )
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, *, plain: bool = False) -> None:
         self.group = group
+        self.plain = plain  # a file: its own end tells, and no time passes but that of its lines
         self.progress = Progress()
         self.lanes = Lanes()
         self.end: UnitEnd | None = None
         self.ended = False  # the end was dealt with
+        self.named: str | None = None  # the unit, where only the manager's text names it
         self._crash: OpenCrash | None = None
         self._pending: list[Entry] = []  # cascades and hints that wait for a root
         self._time: int | None = None
@@ -65,11 +69,6 @@ class Run:
     @property
     def key(self) -> str:
         return "|".join(part or "" for part in self.group)
-
-    @property
-    def plain(self) -> bool:
-        """No manager can speak about it."""
-        return self.group[1] is None and self.group[2] is None
 
     @property
     def crashing(self) -> bool:
@@ -119,6 +118,8 @@ class Run:
         parsed = parse(line.text)
         text = parsed.text
         if not text.strip() or is_progress(text):
+            if line.cut:
+                self.lanes.damage(line.pid)
             return []
         line = kept(line)
         pid = line.pid if line.pid is not None else parsed.pid
@@ -170,61 +171,20 @@ class Run:
         entry = self._entry_of(body)
         if report.news is News.OVER:
             if entry is not None:
-                self._refresh(entry, report)
+                self._grown(entry, report)
             return []
         if report.news is News.LOST:
-            return self._add(self._lost_entry(report))
+            return self._add(lost_entry(report, self._time))
         if entry is not None:  # a further link of its chain
-            self._refresh(entry, report)
+            self._grown(entry, report)
             return self._amended()
-        return self._add(self._new_entry(report))
+        return self._add(report_entry(report, self._time))
 
-    def _new_entry(self, report: Report) -> Entry:
-        body, lane = report.body, report.lane
-        links = body.chain()
-        if isinstance(body, Dump):
-            kind, why, ends = (Kind.CASCADE if lane.failed else Kind.NATIVE), body.sign.why, False
-        else:
-            kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
-        lane.failed = True
-        entry = Entry(
-            kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid
-        )
-        entry.body, entry.ends_server = body, ends
-        entry.time = body.lines[0].time if body.lines[0].time is not None else self._time
-        self._quality(entry)
-        return entry
-
-    def _lost_entry(self, report: Report) -> Entry:
-        body = report.body
-        frames = tuple(body.frames)
-        link = Link("CutTraceback", "the log ends before the exception", engine_frame(frames), frames)
-        entry = Entry(
-            Kind.BARE, "traceback", "a traceback without its end", list(body.lines), list(body.texts), (link,)
-        )
-        entry.rank, entry.pid, entry.cut, entry.time = report.rank, report.pid, True, self._time
-        if signs.is_request(body.lead):
-            entry.kind = Kind.REQUEST
-        return entry
-
-    def _refresh(self, entry: Entry, report: Report) -> None:
-        """The chain of a known failure has grown."""
-        entry.links = report.body.chain() or entry.links
-        entry.lines = list(report.body.lines)
-        if isinstance(report.body, Dump):
-            return
-        if entry.kind <= Kind.HINT:
-            kind, why, ends = judge_traceback(report.body, entry.links, bare=entry.kind is Kind.BARE, failed=False)
-            entry.ends_server = entry.ends_server or ends
-            entry.kind, entry.why = kind, why
-            crash = self._crash
-            if crash is not None and crash.root is entry and crash.phase is Phase.UNKNOWN:
-                crash.phase = self._phase(entry)
-        self._quality(entry)
-
-    def _quality(self, entry: Entry) -> None:
-        entry.cut = entry.cut or any(line.cut for line in entry.lines)
-        entry.mixed = entry.mixed or any(line.fields.get("_LINE_BREAK") == "pid-change" for line in entry.lines)
+    def _grown(self, entry: Entry, report: Report) -> None:
+        refresh(entry, report)
+        crash = self._crash
+        if crash is not None and crash.root is entry and crash.phase is Phase.UNKNOWN:
+            crash.phase = self._phase(entry)
 
     def _entry_of(self, body: object) -> Entry | None:
         known = [*self._pending, *(self._crash.entries if self._crash is not None else ())]
@@ -281,7 +241,7 @@ class Run:
             self._pending.append(entry)
 
     def _open(self, entry: Entry) -> list[CrashEvent]:
-        crash = OpenCrash(self.group, self._phase(entry))
+        crash = OpenCrash(self._name(), self._phase(entry))
         if self._suppressed_at is not None and self._fresh(self._suppressed_at):
             crash.grade = Grade.SUPPRESSED
         for waiting in self._pending:
@@ -291,6 +251,11 @@ class Run:
         self._crash = crash
         crash.open()
         return [self._event(Change.OPENED)]
+
+    def _name(self) -> Group:
+        """Under which a crash is known: fixed when it opens, since it is part of its key."""
+        host, unit, invocation = self.group
+        return (host, unit or self.named, invocation)
 
     def _fresh(self, time: int) -> bool:
         return time < 0 or self._time is None or self._time - time < GROUP_QUIET
@@ -373,6 +338,9 @@ class Run:
         events += self._close(end.time if end is not None else None)
         self.ended = True
         self._pending = []
+        if self.plain:  # the same file goes on with the next start
+            self.end, self.ended, self._end_line = None, False, None
+            self.progress, self.lanes = Progress(), Lanes()
         return events
 
     def _open_at_end(self, end: UnitEnd) -> list[CrashEvent]:
@@ -381,11 +349,11 @@ class Run:
             return [self._event(Change.OPENED)]
         line = self._end_line or Line("", time=end.time)
         text = parse(line.text).text
-        return self._open(sign_entry(signs.end_sign(end, text), line, text, None))
+        return self._open(sign_entry(end_sign(end, text), line, text, None))
 
     def _promote(self) -> bool:
         """Open with the best of what was held back; False if nothing there can be a root."""
-        crash = OpenCrash(self.group, self.progress.phase)
+        crash = OpenCrash(self._name(), self.progress.phase)
         for entry in self._pending:
             crash.add(entry)
         if not crash.open_anyway():

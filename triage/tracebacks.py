@@ -118,7 +118,19 @@ def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
 class Traceback:
     """One traceback with its chain, read line by line. `done` once an exception line was read."""
 
-    __slots__ = ("_aliens", "_dead", "_message_size", "_parts", "_state", "lead", "lines", "lost", "opened", "texts")
+    __slots__ = (
+        "_aliens",
+        "_dead",
+        "_message_size",
+        "_parts",
+        "_state",
+        "damaged",
+        "lead",
+        "lines",
+        "lost",
+        "opened",
+        "texts",
+    )
 
     def __init__(self, lead: str = "") -> None:
         self.lead = lead
@@ -126,6 +138,7 @@ class Traceback:
         self.texts: list[str] = []  # of the same lines, prefixes off
         self.opened = 0  # how many of `texts` there were when the first exception line was read
         self.lost = False  # ended in the middle of frames
+        self.damaged = False  # a line of it came without its text
         self._parts = [_Part()]
         self._state = "frames"
         self._aliens = 0

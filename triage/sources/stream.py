@@ -10,8 +10,6 @@ kernel's lines in it are known by their writer's name.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import lzma
 import sys
@@ -20,24 +18,16 @@ from collections.abc import Iterable, Iterator
 from datetime import tzinfo
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from triage.lines import parse, stamp_time
 from triage.model import Batch, InputError, Line, Origin
+from triage.sources.bytes import MAX_LINE, Bytes, Notes, archive_errors, decode, unpacked
 from triage.sources.entry import clean, entry_line
 
 BATCH = 1024
-CHUNK = 1 << 18
-MAX_LINE = 1 << 20  # bytes of one line or field that are kept
 MAX_FIELDS = 4096  # of one exported entry
-LOOK = 1 << 16
-
-_MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\xfd7zXZ\x00", "xz"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-)
 
 
 def open_stream(
@@ -91,16 +81,23 @@ class StreamSource:
                     lines = []
         except (OSError, EOFError, lzma.LZMAError) as error:
             self._notes.broken = str(error) or type(error).__name__
-        except _zstd_errors() as error:
+        except archive_errors() as error:
             self._notes.broken = str(error)
-        yield Batch(tuple(lines), time=last, notices=self._notes.texts(self.name, self._units))
+        yield Batch(tuple(lines), time=last, notices=self._notices())
+
+    def _notices(self) -> tuple[str, ...]:
+        found = self._notes.texts(self.name)
+        if self._units.others:
+            shown = ", ".join(sorted(self._units.others)[:5])
+            found.append(f"{self.name}: entries of other units were left out ({shown}); --unit names one to read")
+        return tuple(found)
 
     def close(self) -> None:
         if self._raw is not sys.stdin.buffer:
             self._raw.close()
 
     def _lines(self) -> Iterator[Line]:
-        data = Bytes(_plain_bytes(self._raw), self._notes)
+        data = Bytes(unpacked(self._raw), self._notes)
         head = data.look()
         if _is_json(head):
             yield from read_json(data, self._units, self._notes)
@@ -108,31 +105,6 @@ class StreamSource:
             yield from read_export(data, self._units, self._notes)
         else:
             yield from read_text(data, self._notes, self._zone, journalctl=_is_short(head))
-
-
-class Notes:
-    """What was left out or mended on the way."""
-
-    def __init__(self) -> None:
-        self.undecodable = self.long = self.nulls = self.malformed = 0
-        self.broken = ""
-
-    def texts(self, name: str, units: Units) -> tuple[str, ...]:
-        found = []
-        if self.undecodable:
-            found.append(f"{name}: {self.undecodable} lines held bytes that are no UTF-8; they were replaced")
-        if self.long:
-            found.append(f"{name}: {self.long} lines were longer than {MAX_LINE} bytes and were cut")
-        if self.nulls:
-            found.append(f"{name}: {self.nulls} messages are missing: export with `journalctl -o json --all`")
-        if self.malformed:
-            found.append(f"{name}: {self.malformed} entries could not be read and were left out")
-        if self.broken:
-            found.append(f"{name}: reading ended early: {self.broken}")
-        if units.others:
-            shown = ", ".join(sorted(units.others)[:5])
-            found.append(f"{name}: entries of other units were left out ({shown}); --unit names one to read")
-        return tuple(found)
 
 
 class Units:
@@ -157,117 +129,6 @@ class Units:
         if known:
             self.others.discard(unit)
         return known
-
-
-# ---------------------------------------------------------------- bytes
-
-
-class Bytes:
-    """A byte stream read by line or by count, never holding more than a bounded part."""
-
-    def __init__(self, raw: IO[bytes], notes: Notes) -> None:
-        self._raw = raw
-        self._notes = notes
-        self._buffer = b""
-        self._at = 0
-        self._end = False
-
-    def look(self) -> bytes:
-        """The first bytes, without taking them."""
-        while len(self._buffer) < LOOK and self._more():
-            pass
-        return self._buffer[:LOOK]
-
-    def line(self) -> bytes | None:
-        """The next line without its end; one that is too long loses its rest."""
-        kept: list[bytes] = []
-        size = 0
-        while True:
-            end = self._buffer.find(b"\n", self._at)
-            piece = self._buffer[self._at : end if end >= 0 else None]
-            if size < MAX_LINE:
-                kept.append(piece[: MAX_LINE - size])
-            size += len(piece)
-            if end >= 0:
-                self._at = end + 1
-                break
-            self._buffer, self._at = b"", 0
-            if not self._more():
-                if not size:
-                    return None
-                break
-        if size > MAX_LINE:
-            self._notes.long += 1
-        return kept[0] if len(kept) == 1 else b"".join(kept)
-
-    def take(self, count: int) -> bytes:
-        """The next `count` bytes, of which only the first MAX_LINE are kept."""
-        kept: list[bytes] = []
-        size = 0
-        while count > 0:
-            if self._at >= len(self._buffer):
-                self._buffer, self._at = b"", 0
-                if not self._more():
-                    break
-            piece = self._buffer[self._at : self._at + count]
-            self._at += len(piece)
-            count -= len(piece)
-            if size < MAX_LINE:
-                kept.append(piece[: MAX_LINE - size])
-            size += len(piece)
-        return b"".join(kept)
-
-    def _more(self) -> bool:
-        if self._end:
-            return False
-        chunk = self._raw.read1(CHUNK) if hasattr(self._raw, "read1") else self._raw.read(CHUNK)
-        if not chunk:
-            self._end = True
-            return False
-        self._buffer = self._buffer[self._at :] + chunk if self._buffer else chunk
-        self._at = 0
-        return True
-
-
-def _plain_bytes(raw: IO[bytes]) -> IO[bytes]:
-    """The stream behind gzip, xz or zstd, or itself; archives may be stacked twice."""
-    stream: IO[bytes] = raw
-    for _ in range(2):
-        buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(io.RawIOBase, stream), CHUNK)
-        head: bytes = buffered.peek(8)[:8]
-        kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
-        if kind == "gzip":
-            stream = cast(IO[bytes], gzip.GzipFile(fileobj=buffered))
-        elif kind == "xz":
-            stream = lzma.open(buffered)  # noqa: SIM115
-        elif kind == "zstd":
-            stream = _zstd(buffered)
-        else:
-            return cast(IO[bytes], buffered)
-    return stream
-
-
-def _zstd(raw: IO[bytes]) -> IO[bytes]:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise InputError("this file is zstd: `pip install zstandard`, or unpack it first") from error
-    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(raw, read_across_frames=True)
-    return io.BufferedReader(cast(io.RawIOBase, reader), CHUNK)
-
-
-def _zstd_errors() -> tuple[type[Exception], ...]:
-    module = sys.modules.get("zstandard")
-    return (module.ZstdError,) if module is not None else ()
-
-
-def _text(raw: bytes, notes: Notes) -> str:
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        notes.undecodable += 1
-        text = raw.decode("utf-8", "replace")
-    return text
 
 
 # ---------------------------------------------------------------- kinds
@@ -318,7 +179,7 @@ def _json_value(item: Any, notes: Notes) -> str | None:
         return item
     if isinstance(item, list) and item:
         if all(isinstance(byte, int) and 0 <= byte < 256 for byte in item):
-            return _text(bytes(item), notes)
+            return decode(bytes(item), notes)
         return _json_value(item[0], notes) if not isinstance(item[0], int) else None
     return str(item) if isinstance(item, (int, float)) else None
 
@@ -341,7 +202,7 @@ def read_export(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
             value = data.take(size)
             data.take(1)
         if len(fields) < MAX_FIELDS:
-            fields.setdefault(name.decode("ascii", "replace"), _text(value, notes))
+            fields.setdefault(name.decode("ascii", "replace"), decode(value, notes))
     if fields:
         yield from _entry(fields, units)
 
@@ -361,7 +222,7 @@ def read_text(data: Bytes, notes: Notes, zone: tzinfo | None, *, journalctl: boo
     times = _Times(zone)
     while (raw := data.line()) is not None:
         n += 1
-        text = clean(_text(raw, notes)).removesuffix("\r")
+        text = clean(decode(raw, notes)).removesuffix("\r")
         if journalctl:
             yield _journalctl_line(text, n, times)
         else:

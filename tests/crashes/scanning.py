@@ -1,0 +1,29 @@
+"""Bytes -> the document that `triage scan --json` prints, without the process around it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from triage.assemble import Assembler
+from triage.diagnose import NoRules, diagnose
+from triage.document import finding_document
+from triage.model import Change, Crash, CrashEvent
+from triage.sources.stream import StreamSource
+
+ALARMING = ("fatal", "degraded")
+
+
+def events_of(data: bytes, units: tuple[str, ...] = ("sglang*.service",), tz: str = "UTC") -> list[CrashEvent]:
+    source = StreamSource("test", io.BytesIO(data), units=units, tz=tz)
+    assembler = Assembler()
+    events = [event for batch in source.batches() for line in batch.lines for event in assembler.feed(line)]
+    return events + assembler.finish()
+
+
+def crashes_of(data: bytes, **options: Any) -> list[Crash]:
+    return [event.crash for event in events_of(data, **options) if event.change is Change.CLOSED]
+
+
+def documents_of(data: bytes, **options: Any) -> list[dict[str, Any]]:
+    return [finding_document(diagnose(crash, NoRules())) for crash in crashes_of(data, **options)]

@@ -1,0 +1,49 @@
+"""The cursor may be saved only while nothing is open; contexts carry over what was known."""
+
+import io
+
+from tests.crashes import story
+from triage.assemble import Assembler
+from triage.model import Change, Phase
+from triage.sources.stream import StreamSource
+
+
+def lines_of(said):
+    source = StreamSource("journal", io.BytesIO(story.as_json(said)), units=("*",))
+    return [line for batch in source.batches() for line in batch.lines]
+
+
+def test_it_is_not_idle_from_a_tracebacks_head_to_the_crashs_end():
+    assembler = Assembler()
+    idle = []
+    for line in lines_of(story.story()):
+        assembler.feed(line)
+        idle.append((line.text, assembler.idle))
+    first = next(n for n, (text, _) in enumerate(idle) if "Traceback" in text)
+    assert all(quiet for _, quiet in idle[:first])
+    assert not any(quiet for _, quiet in idle[first:])
+    events = assembler.tick(story.START + 14_000_000)
+    assert [event.change for event in events] == [Change.CLOSED]
+    assert assembler.idle
+
+
+def test_a_crash_without_an_end_is_closed_by_quiet_in_log_time():
+    assembler = Assembler()
+    for line in lines_of([*story.starting(), *story.rank_crash(12_000, 0)]):
+        assembler.feed(line)
+    assert assembler.tick(story.START + 15_000_000) == []
+    assert [event.change for event in assembler.tick(story.START + 23_000_000)] == [Change.CLOSED]
+
+
+def test_the_next_assembler_knows_what_this_one_knew():
+    before = Assembler()
+    for line in lines_of([*story.starting(), *story.serving(10_000, 20)]):
+        before.feed(line)
+    after = Assembler(before.contexts())
+    events = [
+        event
+        for line in lines_of([*story.rank_crash(12_000, 0), *story.unit_failed(12_100)])
+        for event in after.feed(line)
+    ]
+    assert events[0].crash.phase is Phase.SERVING
+    assert events[0].crash.context.flags["speculative_dflash_block_size"] == "8"

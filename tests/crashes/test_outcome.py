@@ -1,0 +1,217 @@
+"""What became of the server: the manager's entries decide, a plain log's own end otherwise."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import ALARMING, crashes_of, documents_of
+from tests.crashes.story import MAIN, RANKS, Said, stamp
+from triage.model import Outcome, Phase
+
+SIGKILL_ENTRY = story.unit_failed(20_400)
+
+
+def quiet_hours(ms):
+    return story.serving(ms, 40)
+
+
+def test_a_clean_stop_that_ends_in_sigkill_is_no_crash():
+    lines = [
+        *story.starting(),
+        *quiet_hours(10_000),
+        *story.stop_asked(20_000),
+        Said(
+            f"[{stamp(20_100)}] SIGTERM received. signum=None frame=None. Draining requests and shutting down...",
+            MAIN,
+            20_100,
+        ),
+        *SIGKILL_ENTRY,
+    ]
+    for render in (story.as_json, story.as_export, story.as_short, story.as_text):
+        assert crashes_of(render(lines)) == []
+
+
+def test_an_operators_restart_is_no_crash():
+    lines = [*story.starting(), *quiet_hours(10_000), *story.stop_asked(20_000, "restart"), *SIGKILL_ENTRY]
+    again = [Said(s.text, s.pid, s.ms + 30_000, s.fields, "e" * 32) for s in story.starting()]
+    assert crashes_of(story.as_export([*lines, *again])) == []
+
+
+def test_teardown_noise_after_a_requested_stop_alarms_nobody():
+    noise = [
+        f"[{stamp(20_200)}] Traceback (most recent call last):",
+        *story.traceback_lines(story.FRAMES[:1], "KeyboardInterrupt"),
+    ]
+    lines = [*story.starting(), *story.stop_asked(20_000), *[Said(t, MAIN, 20_200) for t in noise], *SIGKILL_ENTRY]
+    assert [c for c in crashes_of(story.as_json(lines)) if c.outcome.value in ALARMING] == []
+
+
+def test_a_sigkill_from_nowhere_is_fatal_though_the_log_says_nothing():
+    (crash,) = crashes_of(story.as_json([*story.starting(), *quiet_hours(10_000), *SIGKILL_ENTRY]))
+    assert (crash.root.cause.exception, crash.outcome, crash.phase) == ("SIGKILL", Outcome.FATAL, Phase.SERVING)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "result", "word"),
+    [
+        ("exited", "203", "exit-code", "ExitStatus 203"),
+        ("exited", "1", "exit-code", "ExitStatus 1"),
+        ("killed", "11", "signal", "SIGSEGV"),
+        ("dumped", "6", "core-dump", "SIGABRT"),
+        ("killed", "9", "oom-kill", "HostOutOfMemory"),
+        ("killed", "15", "timeout", "StartTimeout"),
+    ],
+)
+def test_an_end_without_a_word_of_the_server_gets_the_managers(code, status, result, word):
+    start = Said(f"Starting {story.UNIT}...", 1, 0, {"MESSAGE_ID": "7d4958e842da4a758f6c1cdc7b36dcc5"})
+    (crash,) = crashes_of(story.as_export([start, *story.unit_failed(500, code, status, result)]))
+    assert (crash.root.cause.exception, crash.outcome) == (word, Outcome.FATAL)
+    assert crash.phase is Phase.ARGUMENTS
+
+
+def test_lines_that_come_after_the_managers_word_still_belong_to_the_crash():
+    crash_lines = story.rank_crash(12_000, 3)
+    lines = [*story.starting(), *story.unit_failed(12_001), *[Said(s.text, s.pid, 12_300) for s in crash_lines]]
+    (crash,) = crashes_of(story.as_json(lines))
+    assert (crash.root.cause.exception, crash.root.rank, crash.outcome) == ("AttributeError", "TP3", Outcome.FATAL)
+
+
+def test_a_start_limit_is_a_crash_of_its_own():
+    limit = Said(f"{story.UNIT}: Start request repeated too quickly.", 1, 30_000)
+    failed = story.unit_failed(30_001)[1]
+    one, two = crashes_of(story.as_json([*story.story(), limit, failed]))
+    assert one.root.cause.exception == "AttributeError"
+    assert (two.root.cause.exception, two.outcome) == ("StartLimit", Outcome.FATAL)
+
+
+def test_a_failed_request_is_a_request_error():
+    head = [Said("ERROR:    Exception in ASGI application", MAIN, 11_000)]
+    body = [
+        "Traceback (most recent call last):",
+        *story.traceback_lines(story.FRAMES[:2], "ValueError: tool call parser"),
+    ]
+    lines = [*story.starting(), *head, *[Said(t, MAIN, 11_000) for t in body], *story.serving(12_000, 800)]
+    for render in (story.as_text, story.as_json):
+        (crash,) = crashes_of(render(lines))
+        assert crash.outcome is Outcome.REQUEST_ERROR
+
+
+def test_a_server_that_goes_on_working_was_not_killed():
+    body = ["Traceback (most recent call last):", *story.traceback_lines(story.FRAMES[3:5], "OSError: disk cache")]
+    lines = [*story.starting(), *[Said(t, RANKS[0], 11_000) for t in body], *story.serving(12_000, 800)]
+    for render in (story.as_text, story.as_json):
+        (crash,) = crashes_of(render(lines))
+        assert crash.outcome is Outcome.RECOVERED
+
+
+def test_a_scheduler_lost_while_the_unit_serves_on_is_degraded():
+    lines = [*story.starting(), *story.rank_crash(11_000, 5), *story.serving(12_000, 800)]
+    (crash,) = crashes_of(story.as_json(lines))
+    assert crash.outcome is Outcome.DEGRADED
+
+
+def test_sigquit_without_a_root_is_never_fatal_in_a_plain_log():
+    assert crashes_of(story.as_text([*story.starting(), *story.parent_gives_up(12_000)])) == []
+
+
+def test_an_exception_without_an_end_is_unknown_in_a_plain_log():
+    (crash,) = crashes_of(story.as_text([*story.starting(), *story.rank_crash(12_000, 0)]))
+    assert crash.outcome is Outcome.UNKNOWN
+
+
+def test_a_usage_error_ends_the_log_and_is_fatal():
+    text = b"usage: sglang serve [-h] [--tp N]\nsglang serve: error: unrecognized arguments: --turbo\n"
+    (crash,) = documents_of(text)
+    assert (crash["root"]["exception"], crash["outcome"], crash["phase"]) == ("UsageError", "fatal", "arguments")
+    assert crash["root"]["message"] == "unrecognized arguments: --turbo"
+
+
+def test_the_main_programs_own_exception_is_fatal():
+    frames = (
+        ("<frozen runpy>", 198, "_run_module_as_main", "x"),
+        ("sglang/srt/server_args.py", 812, "__post_init__", "raise"),
+    )
+    body = ["Traceback (most recent call last):", *story.traceback_lines(frames, "ValueError: SSL key file not found")]
+    text = "\n".join(body).replace(f"{story.SITE}/<frozen", "<frozen").encode()
+    (crash,) = crashes_of(text)
+    assert (crash.outcome, crash.phase) == (Outcome.FATAL, Phase.ARGUMENTS)
+
+
+def test_a_killed_scheduler_is_known_from_its_parent():
+    gone = Said(
+        f"[{stamp(12_000)}] Subprocess scheduler_0 (pid=4203) crashed with exit code -9. Triggering SIGQUIT for",
+        MAIN,
+        12_000,
+    )
+    for render in (story.as_text, story.as_json):
+        (crash,) = crashes_of(
+            render([*story.starting(), gone, *story.parent_gives_up(12_001), *story.unit_failed(12_100)])
+        )
+        assert (crash.root.cause.exception, crash.outcome) == ("SIGKILL", Outcome.FATAL)
+
+
+def test_the_exit_code_of_the_sigquit_itself_is_no_cause():
+    gone = Said(
+        f"[{stamp(12_000)}] Subprocess scheduler_0 (pid=4203) crashed with exit code -3. Triggering SIGQUIT for",
+        MAIN,
+        12_000,
+    )
+    assert crashes_of(story.as_text([*story.starting(), gone])) == []
+
+
+def test_an_oom_kill_by_the_kernel_is_the_root_of_what_the_parent_saw():
+    kill = "Memory cgroup out of memory: Killed process 4203 (python3) total-vm:90000kB, anon-rss:80000kB, UID:0"
+    gone = Said(
+        f"[{stamp(12_050)}] Subprocess scheduler_3 (pid=4203) crashed with exit code -9. Triggering SIGQUIT for",
+        MAIN,
+        12_050,
+    )
+    for order in ((12_000, 0), (12_300, 1)):
+        lines = [Said(kill, 0, order[0]), gone] if order[1] == 0 else [gone, Said(kill, 0, order[0])]
+        (crash,) = crashes_of(story.as_json([*story.starting(), *lines, *story.unit_failed(12_500)]))
+        assert (crash.root.cause.exception, crash.unit, crash.root.rank) == ("HostOutOfMemory", story.UNIT, "TP3")
+
+
+def test_a_foreign_oom_kill_is_nobodys_crash():
+    kill = Said("Out of memory: Killed process 77 (chrome) total-vm:1kB", 0, 12_000)
+    assert crashes_of(story.as_json([*story.starting(), kill])) == []
+
+
+def test_an_xid_that_takes_the_device_away_is_the_root():
+    xid = Said("NVRM: Xid (PCI:0000:9b:00): 79, pid=4203, name=python3, GPU has fallen off the bus.", 0, 11_900)
+    crash_lines = story.rank_crash(12_000, 3, "torch.AcceleratorError: CUDA error: unspecified launch failure")
+    (crash,) = crashes_of(story.as_json([*story.starting(), xid, *crash_lines, *story.unit_failed(12_500)]))
+    assert (crash.root.cause.exception, crash.unit) == ("Xid 79", story.UNIT)
+
+
+def test_an_xid_of_the_application_only_confirms():
+    xid = Said("NVRM: Xid (PCI:0000:9b:00): 31, pid=4203, name=python3, MMU Fault: ENGINE GRAPHICS", 0, 11_900)
+    crash_lines = story.rank_crash(
+        12_000, 3, "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+    )
+    (crash,) = documents_of(story.as_json([*story.starting(), xid, *crash_lines, *story.unit_failed(12_500)]))
+    assert crash["root"]["exception"] == "torch.AcceleratorError"
+    assert [f["exception"] for f in crash["failures"] if f["role"] == "confirmation"] == ["Xid 31"]
+
+
+def test_an_xid_with_no_unit_near_is_a_crash_without_unit():
+    xid = Said("NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.", 0, 11_900)
+    (crash,) = crashes_of(story.as_json([xid]))
+    assert (crash.root.cause.exception, crash.unit) == ("Xid 79", None)
+
+
+def test_suppressed_lines_lower_the_grade():
+    notice = Said(
+        "Suppressed 2350 messages", -1, 11_990, {"MESSAGE_ID": "a596d6fe7bfa4994828e72309e95d61e", "N_DROPPED": "2350"}
+    )
+    lines = [*story.starting(), *story.rank_crash(12_000, 3), notice, *story.unit_failed(12_500)]
+    (crash,) = documents_of(story.as_export(lines))
+    assert crash["evidence"]["grade"] == "suppressed"
+
+
+def test_a_message_the_exporter_left_out_lowers_the_grade():
+    lines = story.rank_crash(12_000, 3)
+    data = story.as_json([*story.starting(), *lines, *story.unit_failed(12_500)])
+    marked = data.replace(b'"MESSAGE": "    ' + story.FRAMES[0][3].encode() + b'"', b'"MESSAGE": null', 1)
+    assert marked != data
+    (crash,) = documents_of(marked)
+    assert crash["evidence"]["grade"] == "cut"

@@ -1,0 +1,121 @@
+"""Whatever the order, the cut or the bytes: the same crash, or a lower grade, and never an error."""
+
+import io
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.crashes import story
+from tests.crashes.scanning import ALARMING, crashes_of
+from triage.assemble import Assembler
+from triage.model import Change
+from triage.signature import sign
+from triage.sources.stream import StreamSource
+
+ERRORS = (
+    story.NONE_TYPE,
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.",
+    "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\nFor debugging consider a flag",
+)
+
+ROADS = ("as_text", "as_json", "as_export")
+PIECES = [said.text.encode() for said in story.story()]
+
+
+def shuffled(lanes, seed):
+    """Each writer's lines stay in order, the writers take turns at random."""
+    pick = random.Random(seed)
+    rest = [list(lane) for lane in lanes]
+    out = []
+    while any(rest):
+        lane = pick.choice([lane for lane in rest if lane])
+        out.append(lane.pop(0))
+    return out
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**9), error=st.sampled_from(ERRORS))
+def test_any_interleaving_by_pid_gives_the_same_crash(seed, error):
+    mixed = shuffled([story.rank_crash(12_000, rank, error) for rank in range(8)], seed)
+    (crash,) = crashes_of(story.as_json([*mixed, *story.unit_failed(12_500)]))
+    (alone,) = crashes_of(story.as_json([*story.rank_crash(12_000, 0, error), *story.unit_failed(12_500)]))
+    assert sorted(crash.ranks) == [f"TP{n}" for n in range(8)]
+    assert (crash.id, sign(crash).key) == (alone.id, sign(alone).key)
+    assert all(failure.cause == alone.root.cause for failure in crash.failures if failure.rank)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**9), error=st.sampled_from(ERRORS))
+def test_any_interleaving_in_a_plain_log_with_rank_tags_gives_the_same_root(seed, error):
+    mixed = shuffled([story.rank_crash(12_000, rank, error) for rank in range(8)], seed)
+    (crash,) = crashes_of(story.as_text([*mixed, *story.parent_gives_up(12_500)]))
+    (alone,) = crashes_of(story.as_text([*story.rank_crash(12_000, 0, error), *story.parent_gives_up(12_500)]))
+    assert crash.root.cause.exception == alone.root.cause.exception
+    assert sorted(crash.ranks) == [f"TP{n}" for n in range(8)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chunks=st.lists(st.integers(1, 4000), min_size=1, max_size=30),
+    road=st.sampled_from(["as_text", "as_json", "as_export"]),
+)
+def test_any_chunking_of_the_input_gives_the_same_crashes(chunks, road):
+    data = getattr(story, road)(story.story())
+
+    class Slow(io.RawIOBase):
+        at, turn = 0, 0
+
+        def readable(self):
+            return True
+
+        def readinto(self, buffer):
+            size = min(chunks[self.turn % len(chunks)], len(buffer), len(data) - self.at)
+            buffer[:size] = data[self.at : self.at + size]
+            self.at, self.turn = self.at + size, self.turn + 1
+            return size
+
+    lines = [line for batch in StreamSource("slow", Slow(), tz="UTC").batches() for line in batch.lines]
+    assembler = Assembler()
+    events = [event for line in lines for event in assembler.feed(line)] + assembler.finish()
+    assert [e.crash.id for e in events if e.change is Change.CLOSED] == [c.id for c in crashes_of(data)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.one_of(st.binary(max_size=80), st.sampled_from([s.text.encode() for s in story.story()])), max_size=60)
+)
+def test_no_bytes_raise(pieces):
+    crashes_of(b"\n".join(pieces))
+
+
+@settings(max_examples=80, deadline=None)
+@given(cut=st.integers(0, 40_000), road=st.sampled_from(ROADS))
+def test_an_input_that_breaks_off_anywhere_does_not_raise(cut, road):
+    crashes_of(getattr(story, road)(story.story())[:cut])
+
+
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_export])
+def test_a_healthy_log_of_100_000_lines_gives_nothing(render):
+    lines = [*story.starting(), *story.serving(10_000, 100_000)]
+    assert [c for c in crashes_of(render(lines)) if c.outcome.value in ALARMING] == []
+
+
+def test_reading_again_gives_the_same_keys():
+    data = story.as_export(story.story())
+    assert [c.key for c in crashes_of(data)] == [c.key for c in crashes_of(data)]
+
+
+def test_what_is_kept_is_bounded_whatever_comes():
+    assembler = Assembler()
+    frames = "".join(f'  File "/x/{n}.py", line {n}, in f\n' for n in range(5_000))
+    flood = "Traceback (most recent call last):\n" + frames + "ValueError: " + "x" * 3_000_000 + "\n" + "more\n" * 5_000
+    source = StreamSource("flood", io.BytesIO(flood.encode() * 2 + b"ValueError: y\n" * 3_000))
+    events = [
+        e for batch in source.batches() for line in batch.lines for e in assembler.feed(line)
+    ] + assembler.finish()
+    crash = events[-1].crash
+    assert len(crash.failures) <= 300
+    assert sum(len(line.text) for failure in crash.failures for line in failure.lines) < 3_000_000
+    assert all(len(line.text) <= 8_192 for failure in crash.failures for line in failure.lines)

@@ -1,0 +1,124 @@
+"""One failure of an open crash, made from what the lanes report or from a sign, and kept up to date while it grows.
+
+In come reports of `triage.lanes` and signs, out go `Entry`s with their kind and the reason for it. Called by
+`triage.runs`. It must not compare failures with each other (triage.roles does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triage import signs
+from triage.dumps import Dump
+from triage.lanes import Report
+from triage.model import Line, Link
+from triage.signs import Kind, Sign
+from triage.tracebacks import Traceback, engine_frame, is_engine
+
+
+@dataclass(slots=True)
+class Entry:
+    """One failure while its crash is open."""
+
+    kind: Kind
+    name: str  # entries of one name and process fold into one
+    why: str
+    lines: list[Line]
+    texts: list[str]  # the lines that make up the id, prefixes off
+    links: tuple[Link, ...]
+    rank: str | None = None
+    pid: int | None = None
+    time: int | None = None
+    ends_server: bool = False
+    cut: bool = False
+    mixed: bool = False
+    folded: int = 0
+    body: Traceback | Dump | None = None  # what it is read from, while it may still grow
+
+    @property
+    def cause(self) -> Link:
+        return self.links[0]
+
+
+def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
+    """A failure that one line tells."""
+    link = Link(sign.exception, sign.message[:2000])
+    return Entry(
+        sign.kind, sign.name, sign.why, [line], [text], (link,), rank, sign.pid, line.time, sign.ends_server, line.cut
+    )
+
+
+def report_entry(report: Report, now: int | None) -> Entry:
+    """A failure that a traceback or a dump tells, as soon as its exception was read."""
+    body, lane = report.body, report.lane
+    links = body.chain()
+    if isinstance(body, Dump):
+        kind, why, ends = (Kind.CASCADE if lane.failed else Kind.NATIVE), body.sign.why, False
+    else:
+        kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
+    lane.failed = True
+    entry = Entry(kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid)
+    entry.body, entry.ends_server = body, ends
+    entry.time = body.lines[0].time if body.lines[0].time is not None else now
+    _quality(entry)
+    return entry
+
+
+def lost_entry(report: Report, now: int | None) -> Entry:
+    """A traceback that broke off before its exception."""
+    body = report.body
+    frames = tuple(body.frames)
+    link = Link("CutTraceback", "the log ends before the exception", engine_frame(frames), frames)
+    kind = Kind.REQUEST if signs.is_request(body.lead) else Kind.BARE
+    entry = Entry(kind, "traceback", "a traceback without its end", list(body.lines), list(body.texts), (link,))
+    entry.rank, entry.pid, entry.cut, entry.time = report.rank, report.pid, True, now
+    return entry
+
+
+def refresh(entry: Entry, report: Report) -> None:
+    """The chain of a known failure has grown, or its message."""
+    body = report.body
+    entry.links = body.chain() or entry.links
+    entry.lines = list(body.lines)
+    if isinstance(body, Traceback) and entry.kind <= Kind.HINT:
+        kind, why, ends = judge_traceback(body, entry.links, bare=entry.kind is Kind.BARE, failed=False)
+        entry.ends_server = entry.ends_server or ends
+        entry.kind, entry.why = kind, why
+    _quality(entry)
+
+
+def _quality(entry: Entry) -> None:
+    damaged = entry.body is not None and entry.body.damaged
+    entry.cut = entry.cut or damaged or any(line.cut for line in entry.lines)
+    entry.mixed = entry.mixed or any(line.fields.get("_LINE_BREAK") == "pid-change" for line in entry.lines)
+
+
+def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, failed: bool) -> tuple[Kind, str, bool]:
+    """Kind, reason, and whether the whole server ended with it."""
+    last = links[-1]
+    main = _main_program(body) and not bare
+    if any(signs.peer_lost(link.exception, link.message) for link in links):
+        return Kind.HINT, "it only tells that another process is gone", main
+    if signs.is_request(body.lead):
+        return Kind.REQUEST, "one request failed", False
+    if failed:
+        return Kind.CASCADE, "the same process had failed before", main
+    if bare:
+        return Kind.BARE, "an exception line without its traceback", False
+    if signs.FATAL_LEAD.search(body.lead):
+        return Kind.FATAL, "the exception that ended the process", main
+    if main:
+        return Kind.FATAL, "uncaught in the main program", True
+    if "timeout" in last.exception.lower() and "watchdog" in last.message.lower():
+        return Kind.COLLECTIVE, "the scheduler made no step in time", False
+    return Kind.PLAIN, "a traceback", False
+
+
+def _main_program(body: Traceback) -> bool:
+    if body.lead.strip() or not body.texts:
+        return False
+    chain_frames = body.frames
+    if not chain_frames:
+        return False
+    first = chain_frames[0]
+    return first.path.startswith("<frozen runpy>") or (first.function == "<module>" and not is_engine(first.path))

@@ -1,0 +1,153 @@
+"""What the kernel and the manager say about a server: GPU faults, killed processes, how a unit ended.
+
+In comes a line of theirs, out goes a `Sign` (triage.signs) or a `Word`. Called by the assembler, only for lines whose
+origin is theirs: a process that prints the same text is not believed. It must not remember anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from triage.model import Line, Role, UnitEnd
+from triage.signs import Kind, Sign, signal_word
+
+# ---------------------------------------------------------------- kernel
+
+_XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+), (?:pid='?(?P<pid>\d+)'?)?(?P<rest>.*)")
+_OOM = re.compile(
+    r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]*)\)"
+)
+_OOM_CGROUP = re.compile(r"oom-kill:.*task_memcg=(?P<cgroup>[^,]*),.*pid=(?P<pid>\d+)")
+_SERVER_NAMES = ("python", "sglang", "pt_main_thread", "ray::")
+# The rest (13, 31, 43, 45 ...) are how the driver sees a fault of the application: they confirm, they are no cause.
+DEVICE_XIDS = frozenset({48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143, 144, 145, 149, 154})
+
+
+def read_kernel(text: str) -> Sign | None:
+    """A kernel line about a GPU or a killed server process, or None."""
+    if "Xid" in text:
+        match = _XID.search(text)
+        if match is not None:
+            number = int(match["xid"])
+            kind = Kind.HARDWARE if number in DEVICE_XIDS else Kind.HINT
+            role = Role.ROOT if kind is Kind.HARDWARE else Role.CONFIRMATION
+            pid = int(match["pid"]) if match["pid"] else None
+            return Sign(f"xid{number}", kind, role, f"Xid {number}", text.strip(), "the GPU's driver reported it", pid)
+    if "ut of memory: Kill" in text:
+        match = _OOM.search(text)
+        if match is not None and match["name"].startswith(_SERVER_NAMES):
+            why = "the kernel killed it for want of memory"
+            return Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text.strip(), why, int(match["pid"]))
+    return None
+
+
+def oom_unit(text: str) -> tuple[int, str] | None:
+    """Pid and unit that the kernel's 'oom-kill:' line names."""
+    match = _OOM_CGROUP.search(text) if text.startswith("oom-kill:") else None
+    if match is None:
+        return None
+    for part in reversed(match["cgroup"].split("/")):
+        if part.endswith(".service"):
+            return int(match["pid"]), part
+    return None
+
+
+# ---------------------------------------------------------------- manager
+
+EXITED = "98e322203f7a4ed290d09fe03c09fe15"
+FAILED = "d9b373ed55a64feb8242e02dbe79a49c"
+STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
+DEACTIVATED = "7ad2d189f7e94e70a38c781354912448"
+OOM_KILL = "fe6faa94e7774663a0da52717891d8ef"
+CORE_DUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
+STARTED = "39f53479d3a045ac8e11786248231fbf"
+STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
+RESTART = "5eb03494b6584870a536b337290809b3"
+SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"
+
+_EXIT_TEXT = re.compile(
+    r"(?P<unit>\S+): Main process exited, code=(?P<code>\w+), status=(?P<status>\d+)(?:/(?P<name>\S+))?"
+)
+_RESULT_TEXT = re.compile(r"(?P<unit>\S+): Failed with result '(?P<result>[\w-]+)'")
+_UNIT_TEXT = re.compile(r"(?:Start\w+ |Stopp\w+ |)(?P<unit>[\w@.\\:-]+\.service)(?::| -|\.\.\.|\.$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What the manager says about a unit: one of the names below and its details."""
+
+    name: str  # exited failed stopping starting deactivated restart oom dump start-limit timeout
+    code: str | None = None
+    status: str | None = None
+    result: str | None = None
+    job: str | None = None
+
+
+def read_manager(line: Line, text: str) -> Word | None:
+    """The manager's word, from its message id or (text exports carry none) from the text."""
+    fields: Mapping[str, str] = line.fields
+    ident = fields.get("MESSAGE_ID", "")
+    if ident == EXITED:
+        return Word("exited", fields.get("EXIT_CODE"), fields.get("EXIT_STATUS"))
+    if ident == FAILED:
+        return Word("failed", result=fields.get("UNIT_RESULT"))
+    if ident == STOPPING:
+        return Word("stopping", job=fields.get("JOB_TYPE"))
+    if ident == DEACTIVATED:
+        return Word("deactivated")
+    if ident == OOM_KILL:
+        return Word("oom")
+    if ident == CORE_DUMP:
+        return Word("dump", status=fields.get("COREDUMP_SIGNAL"))
+    if ident in (STARTED, STARTING):
+        return Word("starting")
+    if ident == RESTART:
+        return Word("restart")
+    if "Start request repeated too quickly" in text:
+        return Word("start-limit")
+    return _manager_text(text) if not ident else None
+
+
+def manager_unit(text: str) -> str | None:
+    """The unit a manager's line of a text export is about."""
+    match = _UNIT_TEXT.match(text)
+    return match["unit"] if match else None
+
+
+def _manager_text(text: str) -> Word | None:
+    match = _EXIT_TEXT.match(text)
+    if match is not None:
+        return Word("exited", match["code"], match["status"])
+    match = _RESULT_TEXT.match(text)
+    if match is not None:
+        return Word("failed", result=match["result"])
+    if "Deactivated successfully" in text or "Succeeded." in text:
+        return Word("deactivated")
+    if text.startswith("Stopping "):
+        return Word("stopping", job="stop")
+    if text.startswith(("Starting ", "Started ")):
+        return Word("starting")
+    if "Scheduled restart job" in text:
+        return Word("restart")
+    if "killed by the OOM killer" in text:
+        return Word("oom")
+    return None
+
+
+def end_sign(end: UnitEnd, text: str) -> Sign:
+    """The failure of a unit whose log says nothing: what the manager saw."""
+    if end.result == "oom-kill":
+        return Sign("end", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text, "the manager: killed for want of memory")
+    if end.result == "watchdog":
+        return Sign("end", Kind.EXIT, Role.ROOT, "WatchdogTimeout", text, "the unit's own watchdog ended it")
+    if end.result == "timeout":
+        return Sign("end", Kind.EXIT, Role.ROOT, "StartTimeout", text, "the unit was not up in time")
+    if end.result == "start-limit-hit":
+        return Sign("end", Kind.EXIT, Role.ROOT, "StartLimit", text, "it was started too often in a short time")
+    if end.code in ("killed", "dumped") and end.status:
+        word = signal_word(int(end.status)) if end.status.isdigit() else f"SIG{end.status.removeprefix('SIG')}"
+        return Sign("end", Kind.EXIT, Role.ROOT, word, text, "only the manager saw the end")
+    kind = Kind.FATAL if end.status in ("203", "200") else Kind.EXIT
+    return Sign("end", kind, Role.ROOT, f"ExitStatus {end.status or '?'}", text, "only the manager saw the end")

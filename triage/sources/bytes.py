@@ -1,0 +1,155 @@
+"""Bytes of a file or of stdin -> lines and fields of bounded size, whatever it is packed in and whatever it holds.
+
+In comes a binary stream, out go pieces of it. Called by `sources.stream` only. It must never hold more than a bounded
+part of its input: a packed bomb or a line without end costs time, not memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import sys
+from typing import IO, Any, cast
+
+from triage.model import InputError
+
+CHUNK = 1 << 18
+MAX_LINE = 1 << 20  # bytes of one line or field that are kept
+LOOK = 1 << 16
+
+_MAGIC: tuple[tuple[bytes, str], ...] = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+)
+
+
+class Notes:
+    """What was left out or mended on the way."""
+
+    def __init__(self) -> None:
+        self.undecodable = self.long = self.nulls = self.malformed = 0
+        self.broken = ""
+
+    def texts(self, name: str) -> list[str]:
+        found = []
+        if self.undecodable:
+            found.append(f"{name}: {self.undecodable} lines held bytes that are no UTF-8; they were replaced")
+        if self.long:
+            found.append(f"{name}: {self.long} lines were longer than {MAX_LINE} bytes and were cut")
+        if self.nulls:
+            found.append(f"{name}: {self.nulls} messages are missing: export with `journalctl -o json --all`")
+        if self.malformed:
+            found.append(f"{name}: {self.malformed} entries could not be read and were left out")
+        if self.broken:
+            found.append(f"{name}: reading ended early: {self.broken}")
+        return found
+
+
+class Bytes:
+    """A byte stream read by line or by count, never holding more than a bounded part."""
+
+    def __init__(self, raw: IO[bytes], notes: Notes) -> None:
+        self._raw = raw
+        self._notes = notes
+        self._buffer = b""
+        self._at = 0
+        self._end = False
+
+    def look(self) -> bytes:
+        """The first bytes, without taking them."""
+        while len(self._buffer) < LOOK and self._more():
+            pass
+        return self._buffer[:LOOK]
+
+    def line(self) -> bytes | None:
+        """The next line without its end; one that is too long loses its rest."""
+        kept: list[bytes] = []
+        size = 0
+        while True:
+            end = self._buffer.find(b"\n", self._at)
+            piece = self._buffer[self._at : end if end >= 0 else None]
+            if size < MAX_LINE:
+                kept.append(piece[: MAX_LINE - size])
+            size += len(piece)
+            if end >= 0:
+                self._at = end + 1
+                break
+            self._buffer, self._at = b"", 0
+            if not self._more():
+                if not size:
+                    return None
+                break
+        if size > MAX_LINE:
+            self._notes.long += 1
+        return kept[0] if len(kept) == 1 else b"".join(kept)
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes, of which only the first MAX_LINE are kept."""
+        kept: list[bytes] = []
+        size = 0
+        while count > 0:
+            if self._at >= len(self._buffer):
+                self._buffer, self._at = b"", 0
+                if not self._more():
+                    break
+            piece = self._buffer[self._at : self._at + count]
+            self._at += len(piece)
+            count -= len(piece)
+            if size < MAX_LINE:
+                kept.append(piece[: MAX_LINE - size])
+            size += len(piece)
+        return b"".join(kept)
+
+    def _more(self) -> bool:
+        if self._end:
+            return False
+        chunk = self._raw.read1(CHUNK) if hasattr(self._raw, "read1") else self._raw.read(CHUNK)
+        if not chunk:
+            self._end = True
+            return False
+        self._buffer = self._buffer[self._at :] + chunk if self._buffer else chunk
+        self._at = 0
+        return True
+
+
+def unpacked(raw: IO[bytes]) -> IO[bytes]:
+    """The stream behind gzip, xz or zstd, or itself; archives may be stacked twice."""
+    stream: IO[bytes] = raw
+    for _ in range(2):
+        buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(io.RawIOBase, stream), CHUNK)
+        head: bytes = buffered.peek(8)[:8]
+        kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+        if kind == "gzip":
+            stream = cast(IO[bytes], gzip.GzipFile(fileobj=buffered))
+        elif kind == "xz":
+            stream = lzma.open(buffered)  # noqa: SIM115
+        elif kind == "zstd":
+            stream = _zstd(buffered)
+        else:
+            return cast(IO[bytes], buffered)
+    return stream
+
+
+def _zstd(raw: IO[bytes]) -> IO[bytes]:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise InputError("this file is zstd: `pip install zstandard`, or unpack it first") from error
+    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(raw, read_across_frames=True)
+    return io.BufferedReader(cast(io.RawIOBase, reader), CHUNK)
+
+
+def archive_errors() -> tuple[type[Exception], ...]:
+    module = sys.modules.get("zstandard")
+    return (module.ZstdError,) if module is not None else ()
+
+
+def decode(raw: bytes, notes: Notes) -> str:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        notes.undecodable += 1
+        text = raw.decode("utf-8", "replace")
+    return text
