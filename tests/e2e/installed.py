@@ -25,7 +25,6 @@ SERVICES = ("triage-watch.service", "triage-worker.service", "triage-web.service
 
 SETTINGS = f"""\
 rollback_window_seconds = 2
-quiet_seconds = 3
 
 [[webhooks]]
 name = "pager"

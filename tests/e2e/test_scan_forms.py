@@ -28,6 +28,8 @@ def forms(box: Box, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     specs["journal file"] = f"journal:{next(box.journal_folder.glob('*/system.journal'))}"
     for form, options in {
         "plain": ["-o", "cat", f"_SYSTEMD_UNIT={server.name}"],
+        "journalctl": ["-o", "short", "-u", server.name],
+        "journalctl, precise": ["-o", "short-iso-precise", "-u", server.name],
         "json": ["-o", "json", "--all", "-u", server.name],
         "export": ["-o", "export", "-u", server.name],
     }.items():

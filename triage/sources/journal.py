@@ -289,8 +289,12 @@ class JournalSource:
 
     def _running_since(self, now: int) -> Mapping[str, int]:
         """Unit -> start of the invocation that runs now, by the manager's entries of this boot, newest first."""
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
         with self._open() as reader:
+            reader.seek_tail()
+            if not reader._previous():
+                return {}
+            # Of the newest entry: a service with ProcSubset=pid cannot ask /proc/sys which boot this is.
+            boot = _parts(reader._get_cursor()).get("b")
             for message in (_STARTING, _STARTED, *_ENDED):
                 reader.add_match(f"MESSAGE_ID={message}")
             reader.add_conjunction()
@@ -368,11 +372,15 @@ def _lost(before: str | None, after: str, read: int) -> int | None:
 
 def _sequence(cursor: str | None) -> tuple[str, int] | None:
     """`s=` and `i=` of a cursor: whose sequence, and the number in it."""
-    parts = dict(part.split("=", 1) for part in (cursor or "").split(";") if "=" in part)
+    parts = _parts(cursor)
     try:
         return parts["s"], int(parts["i"], 16)
     except (KeyError, ValueError):
         return None
+
+
+def _parts(cursor: str | None) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in (cursor or "").split(";") if "=" in part)
 
 
 def _text(raw: bytes) -> str:
