@@ -22,6 +22,7 @@ from triage.dashboard.actions import action_name, find, newest, view, work_out
 from triage.dashboard.desk import MICRO, Desk
 from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
+from triage.dashboard.render import slots
 from triage.model import Refused, Severity, Unreachable
 from triage.store import IncidentState, IncidentView
 
@@ -183,7 +184,12 @@ def routes(desk: Desk) -> APIRouter:
         if known is None:
             raise Problem(404, "not-found", f"there is no rule '{flat(rule)}' in force")
         return page(
-            desk, request, "rule.html", known.title, {"rule": known, "text": rule_text(known.path)}, here="/rules"
+            desk,
+            request,
+            "rule.html",
+            slots(known.title),
+            {"rule": known, "text": rule_text(known.path)},
+            here="/rules",
         )
 
     return router

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from triage.dashboard.logtext import flat, shown
 from triage.model import Edit, Plan
-from triage.rule import EditText
+from triage.rule import PLACEHOLDER, EditText
 from triage.shipped import shipped
 
 MICRO = 1_000_000
@@ -89,6 +89,7 @@ def edit_words(edit: Edit | EditText | Mapping[str, Any]) -> str:
             text = f"{name} {value:+g}" if isinstance(value, int | float) else f"{name} by {value}"
         case _:
             text = f"{name}={value if value is not None else ''}"
+    text = slots(text)
     limits = [
         f"{word} {number:g}" for word, number in (("not below", floor), ("not above", ceiling)) if number is not None
     ]
@@ -109,6 +110,11 @@ def command_words(plan: Plan) -> Iterator[tuple[str, str]]:
 def text_lines(text: str) -> Markup:
     """A file's text: line ends stay line ends, all else hidden is shown."""
     return Markup("\n").join(shown(line) for line in text.split("\n"))
+
+
+def slots(text: str) -> str:
+    """A rule's text with the places that a log fills marked, where there is no log: `{asked}` is ‹asked›."""
+    return PLACEHOLDER.sub(r"‹\1›", text)
 
 
 def weblink(text: str) -> bool:
@@ -143,6 +149,7 @@ class Templates:
             edit=edit_words,
             words=command_words,
             lines=text_lines,
+            slots=slots,
         )
         self._env.tests["weblink"] = weblink
 

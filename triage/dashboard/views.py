@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from triage.dashboard.logtext import Folded, flat, fold
+from triage.dashboard.render import slots
 from triage.lines import parse
 from triage.model import ActionState, Edit, Step, StepState
 from triage.rule import Rule
@@ -53,7 +54,7 @@ class Item:
 
 def item(row: IncidentRow, rules: Mapping[str, Rule], now: int) -> Item:
     rule = rules.get(row.rule or "")
-    ladder = [rung.title for rung in rule.remedies if rung.edits] if rule else []
+    ladder = [slots(rung.title) for rung in rule.remedies if rung.edits] if rule else []
     where = [text for text in (row.exception, row.place) if text]
     return Item(
         n=row.number,
