@@ -35,6 +35,7 @@ def finding_document(finding: Finding) -> Json:
     """CRASH of the contract."""
     crash = finding.crash
     signature = finding.signature
+    ranks = {failure.pid: failure.rank for failure in crash.failures if failure.pid and failure.rank}
     return {
         "id": crash.id,
         "position": crash.position,
@@ -58,7 +59,7 @@ def finding_document(finding: Finding) -> Json:
         "ranks": list(crash.ranks),
         "cascades": crash.cascades,
         "failures": [_failure(failure) for failure in crash.failures[:MAX_FAILURES]],
-        "evidence": {"grade": crash.grade.value, "lines": [_line(line) for line in crash.evidence]},
+        "evidence": {"grade": crash.grade.value, "lines": [_evidence(line, ranks) for line in crash.evidence]},
         "matches": [_match(match) for match in finding.matches],
         "end": _end(crash),
         "context": {
@@ -116,6 +117,11 @@ def _failure(failure: Failure) -> Json:
 
 def _line(line: Line) -> Json:
     return {"n": line.n, "text": _text(line.text)}
+
+
+def _evidence(line: Line, ranks: dict[int, str]) -> Json:
+    """A line with its writer's rank: in a journal only the first line of a message names it."""
+    return {**_line(line), "rank": ranks.get(line.pid or 0), "origin": line.origin.value}
 
 
 def _text(text: str) -> str:

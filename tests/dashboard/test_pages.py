@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import HOSTILE, MESSAGE, SECOND, UNIT, MadeHands, finding, record, result
-from triage.model import ActionState, Unreachable
+from triage.model import ActionState, Line, Origin, Unreachable
 from triage.store import Store
 
 PATHS = (
@@ -297,3 +297,11 @@ def test_a_bad_cursor_is_a_mistake_of_the_asker(reader: TestClient) -> None:
 def test_nothing_but_the_link_knows_the_token(operator: TestClient) -> None:
     assert TOKEN not in "".join(operator.get(path).text for path in PATHS)
     assert MESSAGE  # the store is not empty
+
+
+def test_a_line_of_the_manager_is_nobodys_rank(reader: TestClient, store: Store) -> None:
+    last = Line("sglang-k26-dflash.service: Main process exited, code=killed, status=9/KILL", origin=Origin.MANAGER)
+    record(store, finding(400, signature="feed", started=NOW, ranks=1, more=(last,)), NOW)
+    text = reader.get("/incidents/4").text
+    line = text[text.rindex("<li", 0, text.index("Main process exited")) :]
+    assert line.startswith('<li class="">')

@@ -93,7 +93,10 @@ def evidence(document: Document) -> tuple[EvidenceLine, ...]:
     for line in document["evidence"]["lines"]:
         text = str(line["text"])
         parsed = parse(text[:2000])
-        rank = line.get("rank") or (parsed.rank if parsed.headed or parsed.rank else rank)
+        if line.get("rank") or line.get("origin", "process") != "process":
+            rank = line.get("rank")
+        elif parsed.headed or parsed.rank:
+            rank = parsed.rank
         is_root = not marked and opening.strip(": ") in parsed.text and (rank in (None, root["rank"]))
         marked = marked or is_root
         lines.append(EvidenceLine(line["n"], rank, is_root, fold(text)))
