@@ -52,8 +52,8 @@ def finding_document(finding: Finding) -> Json:
         "signature": {
             "version": signature.version,
             "key": signature.key,
-            "title": signature.title,
-            "parts": dict(signature.parts),
+            "title": mask(signature.title),
+            "parts": {name: mask(value) for name, value in signature.parts},
         },
         "root": _root(crash),
         "ranks": list(crash.ranks),
@@ -146,9 +146,9 @@ def _match(match: Match) -> Json:
     return {
         "rule": match.rule,
         "rule_digest": match.rule_digest,
-        "title": match.title,
+        "title": mask(match.title),
         "confidence": match.confidence,
-        "cause": match.cause,
+        "cause": mask(match.cause),
         "severity": match.severity.value,
         "captures": {name: mask(value) for name, value in match.captures.items()},
         "references": list(match.references),
@@ -161,8 +161,8 @@ def remedy_document(remedy: Remedy) -> Json:
     return {
         "id": remedy.id,
         "kind": remedy.kind,
-        "title": remedy.title,
-        "cost": remedy.cost,
+        "title": mask(remedy.title),
+        "cost": mask(remedy.cost),
         "confirmed": remedy.confirmed,
         "applicable": remedy.applicable,
         "edits": [_edit(edit) for edit in remedy.edits],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import NOW, TOKEN
-from tests.dashboard.made import HOSTILE, MESSAGE, SECOND, UNIT, MadeHands, finding, record, result
+from tests.dashboard.made import DFLASH, HOSTILE, MESSAGE, SECOND, UNIT, MadeHands, finding, record, result
 from triage.model import ActionState, Line, Origin, Unreachable
 from triage.store import Store
 
@@ -305,3 +306,22 @@ def test_a_line_of_the_manager_is_nobodys_rank(reader: TestClient, store: Store)
     text = reader.get("/incidents/4").text
     line = text[text.rindex("<li", 0, text.index("Main process exited")) :]
     assert line.startswith('<li class="">')
+
+
+def test_a_key_in_a_log_is_on_no_page(reader: TestClient, store: Store) -> None:
+    secret = "sk-" + "q7W3" * 8
+    leaky = replace(DFLASH, title=f"Refused the api_key={secret}", cause=f"The key {secret} is not known")
+    found = finding(
+        500,
+        signature="5ec2e7",
+        message=f"api_key='{secret}' is not valid",
+        match=leaky,
+        started=NOW,
+        more=(Line(f"server_args=ServerArgs(api_key='{secret}')"),),
+    )
+    record(store, found, NOW)
+    paths = ("/incidents", "/incidents/4", "/api/v1/incidents", "/api/v1/incidents/4", "/api/v1/crashes", "/metrics")
+    for path in paths:
+        text = reader.get(path).text
+        assert "masked" in text or path == "/metrics"
+        assert secret not in text, path

@@ -67,7 +67,9 @@ class Guard:
                 out = MutableHeaders(scope=message)
                 for name, value in SECURITY.items():
                     out.setdefault(name, value)
-                out.setdefault("Cache-Control", "no-store")
+                # Pages hold log text: no copy of them stays behind. Files of ours may, if they are still the same.
+                static = scope["path"].startswith("/static/")
+                out.setdefault("Cache-Control", "no-cache" if static else "no-store")
             await send(message)
 
         try:

@@ -293,7 +293,6 @@ class PlanShape(Shape):
     cost: str
     edits: list[EditShape]
     drop_in_path: str
-    drop_in_text: str
     diff: str
     seen_digest: str = Field(description="of the unit's files; send it with apply: a unit that changed is then refused")
     result_digest: str
@@ -313,7 +312,6 @@ class PlanShape(Shape):
             cost=plan.cost,
             edits=[EditShape.of(edit) for edit in plan.edits],
             drop_in_path=plan.drop_in_path,
-            drop_in_text=plan.drop_in_text,
             diff=plan.diff,
             seen_digest=plan.seen_digest,
             result_digest=plan.result_digest,

@@ -93,7 +93,7 @@ def _values(finding: Finding) -> dict[str, Any]:
     return {
         "signature": _signature(finding),
         "rule": _rule(finding),
-        "title": plain(finding.title)[:500],
+        "title": _title(finding, 500),
         "phase": crash.phase,
         "outcome": crash.outcome,
         "severity": finding.severity if alarms(crash) else Severity.INFO,
@@ -102,6 +102,11 @@ def _values(finding: Finding) -> dict[str, Any]:
         "ended": crash.ended,
         "weight": _weight(crash),
     }
+
+
+def _title(finding: Finding, limit: int) -> str:
+    """What the log put into it is masked: titles stand in lists, timelines and alerts."""
+    return notice.masked(plain(finding.title), limit)
 
 
 def _weight(crash: Crash) -> int:
@@ -144,7 +149,7 @@ def _description(finding: Finding) -> dict[str, Any]:
     place = f"{frame.file}:{frame.line} in {frame.function}" if frame else ""
     return {
         "severity": finding.severity if alarms(crash) else Severity.INFO,
-        "title": plain(finding.title)[:500],
+        "title": _title(finding, 500),
         "rule": _rule(finding),
         "phase": crash.phase,
         "outcome": crash.outcome,
@@ -162,7 +167,7 @@ def _count(writing: Writing, incident: Draft, finding: Finding) -> None:
     incident.first_seen = min(incident.first_seen, seen)
     incident.last_seen = max(incident.last_seen, seen)
     ranks = f" on {', '.join(crash.ranks[:8])}" if crash.ranks else ""
-    writing.note(incident, "crash", f"{plain(finding.title)[:300]}{ranks}")
+    writing.note(incident, "crash", f"{_title(finding, 300)}{ranks}")
 
 
 def _move(writing: Writing, stored: Draft, target: int, finding: Finding) -> Draft:
