@@ -57,7 +57,7 @@ def told(store: object) -> object:
 
     assert isinstance(store, Store)
     store.fan_out({"ops": frozenset(EVENTS)}, T0 + 10**12)
-    alerts = sorted((due.type, due.payload) for due in store.due("ops", T0 + 10**12, 10_000))
+    alerts = sorted((due.id, due.type, due.payload) for due in store.due("ops", T0 + 10**12, 10_000))
     rows = store.incidents(alarming=False).rows
     crashes = [store.crashes(row.number, limit=10_000).rows for row in rows]
     lines = [[(line.kind, line.text) for line in store.incident(row.number).timeline] for row in rows]

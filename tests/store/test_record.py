@@ -175,6 +175,26 @@ def test_a_crash_that_turns_out_harmless_takes_its_alarm_back(store: Store) -> N
     assert types(store) == ["incident.opened"], "the first real failure is told as the first"
 
 
+def test_an_alarm_taken_back_and_raised_again_is_one_event(store: Store) -> None:
+    finding = made_finding()
+    record(store, opened(finding), now=T0)
+    quiet = amended(made_finding(outcome=Outcome.REQUEST_ERROR))
+    record(store, quiet, now=T0 + SECOND)
+    record(store, closed(finding), now=T0 + 2 * SECOND)
+    (one,) = sent(store)
+    assert len(json.loads(one.payload)["data"]["ranks"]) == 8
+
+
+def test_the_same_crash_in_another_database_has_the_same_webhook_id(store: Store, tmp_path: Path) -> None:
+    """As after a power cut that took the last commits: a receiver that keeps ids takes the alert once."""
+    other = made_store(tmp_path / "other")
+    for one in (store, other):
+        record(one, closed(made_finding(1)), closed(made_finding(2)))
+    assert [due.id for due in sent(store)] == [due.id for due in sent(other)]
+    assert len({due.id for due in sent(store)}) == 2
+    other.close()
+
+
 def test_a_harmless_crash_leaves_a_resolved_incident_resolved(store: Store) -> None:
     record(store, closed(made_finding(1)))
     store.resolve(1, "ada", T0 + SECOND)

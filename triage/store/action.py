@@ -183,7 +183,7 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
         note(tx, incident.id, now, "action", text, row.who, name)
     if event is not None and (incident is None or incident.mute_until is None or incident.mute_until <= now):
         data = _data(row, incident.id if incident is not None else row.incident, base_url)
-        notice.put(tx, host, event, row.incident, data, now=now, due=now)
+        notice.put(tx, host, event, row.incident, data, of=(name, state), now=now, due=now)
     if state not in OPEN_ENDED:
         bump(tx, host, "actions_total", {"rule": row.rule, "result": state})
     if row.kind == "rollback":

@@ -82,6 +82,7 @@ def request_text(request: Request) -> str:
             "sudo_uid": request.sudo_uid,
             "verify": request.verify,
             "reason": request.reason,
+            "root": request.root,
         }
     )
 

@@ -62,7 +62,8 @@ def resolve(tx: Connection, number: int, who: str, base_url: str, now: int) -> N
         return
     if row.mute_until is None or row.mute_until <= now:
         data = notice.incident_data(get(tx, row.id), None, base_url)
-        notice.put(tx, row.host, "incident.resolved", row.id, data | {"who": who}, now=now, due=now)
+        place = (str(row.id), str(now))
+        notice.put(tx, row.host, "incident.resolved", row.id, data | {"who": who}, of=place, now=now, due=now)
 
 
 def reopen(tx: Connection, number: int, who: str, now: int) -> None:

@@ -7,12 +7,12 @@ carry prompts and keys. Called by `record`, `incident` and `action`; must not de
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from triage.masking import mask
 from triage.model import Finding, Link, Remedy
@@ -22,6 +22,7 @@ from triage.store.codec import dump
 HOLD = 5_000_000
 MESSAGE_CHARS = 2_000
 _INSERT = insert(outbox)
+_SETTLED = select(outbox.c.settled).where(outbox.c.id == bindparam("identity"))
 
 
 def masked(text: str, limit: int = MESSAGE_CHARS) -> str:
@@ -35,13 +36,30 @@ def iso(time: int) -> str:
 
 
 def put(
-    tx: Connection, host: str, kind: str, incident: int | None, data: Mapping[str, Any], *, now: int, due: int
+    tx: Connection,
+    host: str,
+    kind: str,
+    incident: int | None,
+    data: Mapping[str, Any],
+    *,
+    of: tuple[str, ...],
+    now: int,
+    due: int,
 ) -> str:
-    """Queue one event; gives its id, which is the webhook-id of all its deliveries."""
-    identity = f"msg_{secrets.token_hex(12)}"
+    """Queue one event; gives its id, which is the webhook-id of all its deliveries.
+
+    `of` is what it tells of: told again (the power failed and took the last commits, or the event was taken back), it
+    has the same id, and a receiver that keeps ids takes it once.
+    """
+    identity = "msg_" + hashlib.sha256("\0".join((host, kind, *of)).encode("utf-8", "replace")).hexdigest()[:32]
     payload = dump({"type": kind, "timestamp": iso(now), "data": data})
-    row = {"id": identity, "host": host, "type": kind, "incident": incident, "payload": payload}
-    tx.execute(_INSERT, row | {"created_at": now, "due": due, "settled": ""})
+    row = {"host": host, "type": kind, "incident": incident, "payload": payload}
+    row |= {"created_at": now, "due": due, "settled": ""}
+    settled = tx.execute(_SETTLED, {"identity": identity}).scalar()
+    if settled is None:
+        tx.execute(_INSERT, row | {"id": identity})
+    elif settled == "cancelled":
+        tx.execute(update(outbox).where(outbox.c.id == identity).values(**row))
     return identity
 
 

@@ -6,6 +6,7 @@ Called by `Store.record` and `Store.resume`, inside their transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
@@ -25,7 +26,11 @@ _LEARN = insert(context)
 def load(tx: Connection, host: str, source: str) -> tuple[str | None, dict[str, Context]]:
     place = {"at_host": host, "at_source": source}
     at = tx.execute(select(cursor.c.cursor).where(_HERE), place).scalar()
-    return at, {row.invocation: context_value(row.document) for row in tx.execute(_KNOWN, place)}
+    known: dict[str, Context] = {}
+    for row in tx.execute(_KNOWN, place):
+        with suppress(ValueError, KeyError, TypeError):  # written by a newer triage: reading goes on without it
+            known[row.invocation] = context_value(row.document)
+    return at, known
 
 
 def move(tx: Connection, host: str, source: str, to: str, now: int) -> None:

@@ -208,6 +208,7 @@ def action_row(row: Row[Any]) -> ActionRow:
     values["reason"] = request.get("reason", "")
     values["edits"] = edits_value(request)
     values["verify"] = request.get("verify", True)
+    values["root"] = request.get("root", "")
     values["steps"] = steps_value(row.steps)
     values["measured"] = json.loads(row.measured)
     return ActionRow(**{name: values[name] for name in ActionRow.__dataclass_fields__})

@@ -212,7 +212,8 @@ def _raise(writing: Writing, stored: Draft, incident: Draft, finding: Finding, c
     if kind is not None and not muted and stored.notice is None:
         data = notice.incident_data(incident, finding, writing.base_url)
         due = now if closing else now + notice.HOLD
-        stored.notice = notice.put(writing.tx, incident.host, kind, incident.id, data, now=now, due=due)
+        key = tuple(getattr(stored, name) for name in _KEY)
+        stored.notice = notice.put(writing.tx, incident.host, kind, incident.id, data, of=key, now=now, due=due)
         incident.noticed_at = now
 
 

@@ -104,6 +104,7 @@ class ActionRow:
     reason: str
     edits: tuple[Edit, ...]
     verify: bool
+    root: str  # folder of --root; '' for the machine itself
     requested_at: int
     started: int | None
     ended: int | None
