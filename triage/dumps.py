@@ -27,18 +27,19 @@ class Dump:
         "_sections",
         "_what",
         "damaged",
-        "damaged",
         "lead",
         "lines",
         "lost",
         "opened",
         "sign",
+        "start",
         "texts",
     )
 
     def __init__(self, sign: Sign, line: Line, text: str) -> None:
         self.sign = sign
         self.lead = ""
+        self.start = 0
         self.lost = False
         self.damaged = False
         self.lines = [line]

@@ -33,6 +33,7 @@ class Entry:
     cut: bool = False
     mixed: bool = False
     folded: int = 0
+    start: int = 0  # serial of its first line among the invocation's lines
     body: Traceback | Dump | None = None  # what it is read from, while it may still grow
 
     @property
@@ -58,7 +59,7 @@ def report_entry(report: Report, now: int | None) -> Entry:
         kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
     lane.failed = True
     entry = Entry(kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid)
-    entry.body, entry.ends_server = body, ends
+    entry.body, entry.ends_server, entry.start = body, ends, body.start
     entry.time = body.lines[0].time if body.lines[0].time is not None else now
     _quality(entry)
     return entry

@@ -62,6 +62,7 @@ class Lanes:
     _followers: int = 0
     _serial: int = 0
     _ranks: dict[int, str] = field(default_factory=dict)
+    _tags: set[str] = field(default_factory=set)
 
     @property
     def idle(self) -> bool:
@@ -82,8 +83,11 @@ class Lanes:
         """Whether a traceback took the line, and the news."""
         self._serial += 1
         text, rank = parsed.text, parsed.rank
-        if rank is not None and pid is not None and not rank.startswith("rank") and len(self._ranks) < 4096:
-            self._ranks[pid] = rank
+        if rank is not None and not rank.startswith("rank"):
+            if pid is not None and len(self._ranks) < 4096:
+                self._ranks[pid] = rank
+            if len(self._tags) < 4096:
+                self._tags.add(rank)
         lead = header_lead(text)
         if lead is not None:
             return True, self._header(line, parsed, pid, lead)
@@ -219,19 +223,23 @@ class Lanes:
             return lanes[0] if lanes else None
         bare = text.rstrip()
         best: Lane | None = None
-        score = (False, False, -1)
+        score = (False, False, 0)
         for lane in lanes:
             body = lane.body
             if body is None or not body.accepts(bare):
                 continue
-            mine = (bare in self._follows.get(body.last, ()), body.waiting, lane.fed)
-            if mine > score:
+            # Known to follow here: of several the one that waited longest. New: whoever wrote last goes on writing.
+            known = bare in self._follows.get(body.last, ())
+            mine = (known, body.waiting, -lane.fed if known else lane.fed)
+            if best is None or mine > score:
                 best, score = lane, mine
         return best
 
     def _took(self, lane: Lane, text: str) -> None:
         lane.fed = self._serial
         body = lane.body
+        if body is not None and not body.start:
+            body.start = self._serial
         if body is None or len(body.texts) < 2:
             return
         before, after = body.texts[-2], body.texts[-1]
@@ -255,7 +263,13 @@ class Lanes:
     def _report(self, news: News, lane: Lane, body: Traceback | Dump | None = None) -> Report:
         body = body or lane.body
         assert body is not None
-        rank = lane.rank
-        if rank is None or rank.startswith("rank"):
-            rank = self.rank_of(lane.pid) or rank
-        return Report(news, lane, body, lane.pid, rank)
+        return Report(news, lane, body, lane.pid, self.tag(lane.pid, lane.rank))
+
+    def tag(self, pid: int | None, rank: str | None) -> str | None:
+        """The rank as SGLang names it: torch's 'rank3' is TP3 where there are such ranks."""
+        if rank is not None and not rank.startswith("rank"):
+            return rank
+        known = self.rank_of(pid)
+        if known is None and rank is not None and f"TP{rank[4:]}" in self._tags:
+            known = f"TP{rank[4:]}"
+        return known or rank

@@ -79,14 +79,14 @@ def parse(raw: str) -> Parsed:
         if match is not None:
             headed = True
             text = text[match.end() :]
-            stamp = match["stamp"] or stamp
+            stamp = stamp or match["stamp"]  # the supervisor's has a zone
             tag = f"TP{match['gpu']}" if match["gpu"] else (match["tags"] or "").strip() or match["tag"]
             rank = tag or rank
     elif text[:1].isdigit():
         match = _LOGGER.match(text)
         if match is not None:
             headed, level = True, match["level"]
-            stamp = match["stamp"]
+            stamp = stamp or match["stamp"]
             text = text[match.end() :]
             inner = _SGLANG.match(text)
             if inner is not None:

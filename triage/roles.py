@@ -26,7 +26,10 @@ def choose_root(entries: list[Entry]) -> Entry | None:
     for entry in able[1:]:
         if entry.kind < root.kind and _replaces(entry, root):
             root = entry
-    return root
+    alike = [
+        entry for entry in able if entry.kind is root.kind and entry.time == root.time and same_failure(root, entry)
+    ]
+    return min(alike, key=lambda entry: entry.start, default=root)
 
 
 def _replaces(new: Entry, root: Entry) -> bool:
@@ -35,7 +38,9 @@ def _replaces(new: Entry, root: Entry) -> bool:
         return False
     if new.kind is Kind.HARDWARE:
         return True
-    if new.kind is Kind.NATIVE:  # a process that raised and then aborted did not begin with the abort
+    if new.kind is Kind.NATIVE:  # a process that raised or timed out and then aborted did not begin with the abort
+        if root.kind is Kind.COLLECTIVE:
+            return new.pid is not None and root.pid is not None and new.pid != root.pid
         return root.kind >= Kind.EXIT
     return root.kind in (Kind.EXIT, Kind.COLLECTIVE, Kind.BARE)
 
@@ -63,8 +68,11 @@ def _role(root: Entry, entry: Entry) -> tuple[Role, str]:
         return Role.NOISE, entry.why
     if (entry.kind is Kind.HINT and entry.name in ("assert",)) or entry.name.startswith("xid"):
         return Role.CONFIRMATION, entry.why
-    if entry.kind is Kind.EXIT and entry.pid is not None and entry.pid == root.pid:
+    died_alike = entry.cause.exception in {link.exception for link in root.links}
+    if entry.kind is Kind.EXIT and ((entry.pid is not None and entry.pid == root.pid) or died_alike):
         return Role.CONFIRMATION, "the end of the process that failed first"
+    if entry.name == "oom" and root.name == "oom":
+        return Role.CONFIRMATION, entry.why
     if same_failure(root, entry):
         return Role.CASCADE, "the same failure in another process"
     if entry.kind < Kind.HINT:

@@ -195,7 +195,7 @@ class Run:
     ) -> list[CrashEvent]:
         """A failure that one line tells."""
         rank = parsed.rank if parsed is not None else None
-        rank = self.lanes.rank_of(sign.pid) or rank or self.lanes.rank_of(pid)
+        rank = self.lanes.rank_of(sign.pid) or self.lanes.tag(pid, rank)
         if sign.kind in (Kind.CASCADE, Kind.EXIT) and sign.pid is None:
             rank = None if rank is None or rank.startswith("rank") else rank
         entry = sign_entry(sign, line, text, rank)

@@ -91,9 +91,9 @@ def _terminate(match: re.Match[str], text: str) -> Sign:
     return Sign("native", Kind.NATIVE, Role.ROOT, "SIGABRT", text, f"an uncaught C++ exception, {match['name']}")
 
 
-def _cascade(name: str, why: str, *, ends: bool = False) -> Callable[[re.Match[str], str], Sign]:
+def _cascade(name: str, why: str, *, ends: bool = False, word: str = "") -> Callable[[re.Match[str], str], Sign]:
     def make(_match: re.Match[str], text: str) -> Sign:
-        return Sign(name, Kind.CASCADE, Role.CASCADE, name, text, why, None, ends)
+        return Sign(name, Kind.CASCADE, Role.CASCADE, word or name, text, why, None, ends)
 
     return make
 
@@ -123,8 +123,16 @@ def _assert(_match: re.Match[str], text: str) -> Sign:
 # anchor (a plain substring, tested first), expression, what to make of it
 _Maker = Callable[[re.Match[str], str], Sign]
 _LINES: tuple[tuple[str, str, _Maker], ...] = (
-    ("SIGQUIT received", r"SIGQUIT received\. signum=", _cascade("sigquit", "a child told the parent", ends=True)),
-    ("sigquit from a child", r"Received sigquit from a child proc", _cascade("sigquit", "a child told it", ends=True)),
+    (
+        "SIGQUIT received",
+        r"SIGQUIT received\. signum=",
+        _cascade("sigquit", "a child told the parent", ends=True, word="SIGQUIT"),
+    ),
+    (
+        "sigquit from a child",
+        r"Received sigquit from a child proc",
+        _cascade("sigquit", "a child told the parent", ends=True, word="SIGQUIT"),
+    ),
     (
         "crashed with exit code",
         r"Subprocess \S+(?: \(pid=(?P<pid>\d+)\))? crashed with exit code (?P<code>-?\d+)",

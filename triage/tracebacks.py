@@ -129,11 +129,13 @@ class Traceback:
         "lines",
         "lost",
         "opened",
+        "start",
         "texts",
     )
 
     def __init__(self, lead: str = "") -> None:
         self.lead = lead
+        self.start = 0  # serial of its first line; the lanes set it
         self.lines: list[Line] = []
         self.texts: list[str] = []  # of the same lines, prefixes off
         self.opened = 0  # how many of `texts` there were when the first exception line was read

@@ -1,0 +1,112 @@
+"""`triage scan` as people and scripts run it: documents, exit codes, what it must not import."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crashes import story
+
+ROOT = Path(__file__).parents[2]
+
+
+def scan(*arguments, data=b"", env=None):
+    command = [sys.executable, "-m", "triage", "scan", *arguments]
+    return subprocess.run(command, input=data, capture_output=True, cwd=ROOT, env=env, timeout=60)
+
+
+@pytest.fixture
+def crashed(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(story.as_text(story.story()))
+    return path
+
+
+def test_a_crash_gives_one_document_and_exit_code_1(crashed):
+    done = scan("--json", "--tz", "UTC", str(crashed))
+    assert (done.returncode, done.stderr) == (1, b"")
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1
+    assert document["lines"] == len(crashed.read_bytes().splitlines())
+    (crash,) = document["crashes"]
+    root = crash["root"]
+    assert (root["exception"], root["frame"]["file"], root["frame"]["line"]) == (
+        "AttributeError",
+        "dflash_worker.py",
+        715,
+    )
+    assert crash["root"]["chain"][0]["exception"] == root["exception"]
+    assert len(crash["ranks"]) == 8
+    line = crash["evidence"]["lines"][0]
+    assert crashed.read_text().splitlines()[line["n"] - 1] == line["text"]
+
+
+def test_stdin_is_read_and_a_healthy_log_gives_0():
+    done = scan("--json", data=story.as_text([*story.starting(), *story.serving(10_000, 50)]))
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["crashes"] == []
+
+
+def test_journal_text_has_the_same_id_as_the_plain_file(crashed):
+    plain = json.loads(scan("--json", str(crashed)).stdout)["crashes"][0]
+    for data in (
+        story.as_json(story.story()),
+        story.as_export(story.story()),
+        gzip.compress(story.as_export(story.story())),
+    ):
+        other = json.loads(scan("--json", "-", data=data).stdout)["crashes"][0]
+        assert (other["id"], other["signature"]) == (plain["id"], plain["signature"])
+        assert other["unit"] == story.UNIT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("/no/such/file.log",), b"cannot be read"),
+        (("/tmp",), b"is a folder"),
+        (("--tz", "Mars/Olympus", "-"), b"time zone"),
+        (("--since", "yesterday-ish", "-"), b"--since"),
+        (("--rules", "/no/such/folder", "-"), b"folder of rules"),
+        (("journal:",), b"never ends"),
+        (("--no-such-option",), b"No such option"),
+    ],
+)
+def test_what_cannot_be_read_is_exit_code_2_and_one_sentence(arguments, words):
+    done = scan(*arguments, data=b"x\n")
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert words in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_it_imports_neither_the_store_nor_the_dashboard_nor_settings(crashed):
+    program = (
+        "import sys\nfrom triage.cli import triage\n"
+        "try:\n    triage.main(['scan', '--json', sys.argv[1]], standalone_mode=False)\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'sqlalchemy', 'fastapi', 'pydantic_settings', 'uvicorn', 'alembic', 'systemd'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(crashed)], capture_output=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_people_get_a_short_report_without_colour_in_a_pipe(crashed):
+    done = scan(str(crashed))
+    assert done.returncode == 1
+    text = done.stdout.decode()
+    assert "FATAL" in text
+    assert "dflash_worker.py:715" in text
+    assert "\x1b" not in text
+    assert "sk-not-to-be-seen" not in text
+
+
+def test_a_unit_can_be_picked_from_a_journal_of_many():
+    other = [story.Said(s.text, s.pid, s.ms, s.fields, s.run, "llm.service") for s in story.story()]
+    data = story.as_json([*story.starting(), *other])
+    assert json.loads(scan("--json", "-", data=data).stdout)["crashes"] == []
+    (crash,) = json.loads(scan("--json", "--unit", "llm.service", "-", data=data).stdout)["crashes"]
+    assert crash["unit"] == "llm.service"

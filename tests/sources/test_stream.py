@@ -1,0 +1,120 @@
+"""Files of any kind and any ill will: what is read, what is left out, and that it is told."""
+
+import gzip
+import io
+import json
+import tracemalloc
+
+import pytest
+
+from tests.crashes import story
+from triage.model import InputError, Origin
+from triage.sources.bytes import MAX_LINE
+from triage.sources.stream import StreamSource, open_stream
+
+
+def read(data, **options):
+    batches = list(StreamSource("f", io.BytesIO(data), **options).batches())
+    return [line for batch in batches for line in batch.lines], [text for batch in batches for text in batch.notices]
+
+
+def test_lines_of_a_plain_file_have_numbers_and_times():
+    lines, notices = read(b"[2026-11-29 12:20:28 TP3] a\n  b\r\n\nlast without end", tz="Europe/Vienna")
+    assert [(line.n, line.text) for line in lines] == [
+        (1, "[2026-11-29 12:20:28 TP3] a"),
+        (2, "  b"),
+        (3, ""),
+        (4, "last without end"),
+    ]
+    assert lines[0].time == 1_795_951_228_000_000
+    assert notices == []
+
+
+def test_a_json_entry_is_what_the_journal_has():
+    lines, _ = read(story.as_json(story.story()))
+    kinds = {line.origin for line in lines}
+    assert kinds == {Origin.PROCESS, Origin.MANAGER}
+    first = lines[1]
+    assert (first.unit, first.pid, first.invocation, first.host) == (story.UNIT, story.MAIN, story.RUN, story.HOST)
+    assert first.n is None
+
+
+def test_messages_that_are_bytes_or_missing_are_told():
+    entry = story.entry_fields(story.Said("x"))
+    raw = (
+        json.dumps({**entry, "MESSAGE": list(b"caf\xe9")})
+        + "\n"
+        + json.dumps({**entry, "MESSAGE": None})
+        + "\n{not json\n"
+    )
+    lines, notices = read(raw.encode())
+    assert lines[0].text == "caf\ufffd"
+    assert lines[1].cut
+    assert any("--all" in text for text in notices)
+    assert any("1 entries could not be read" in text for text in notices)
+
+
+def test_invalid_bytes_and_nuls_are_replaced_and_told():
+    lines, notices = read(b"ok\nbad \xff\xfe\nnul \x00 here\n")
+    assert [line.text for line in lines] == ["ok", "bad \ufffd\ufffd", "nul \ufffd here"]
+    assert any("UTF-8" in text for text in notices)
+
+
+def test_a_line_without_end_is_cut_and_memory_stays_small():
+    data = gzip.compress(b"A" * 60_000_000 + b"\nnext\n")
+    tracemalloc.start()
+    lines, notices = read(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [len(line.text) for line in lines] == [MAX_LINE, 4]
+    assert lines[0].cut
+    assert any("cut" in text for text in notices)
+    assert peak < 12_000_000
+
+
+def test_an_export_field_that_claims_to_be_huge_is_no_trap():
+    lines, notices = read(b"__REALTIME_TIMESTAMP=1\nMESSAGE\n" + (1 << 60).to_bytes(8, "little") + b"x\n\n")
+    assert lines == []
+    assert any("could not be read" in text for text in notices)
+
+
+@pytest.mark.parametrize("keep", [50, 400, 900])
+def test_a_damaged_archive_gives_what_was_whole_and_says_so(keep):
+    data = gzip.compress(story.as_text(story.story()), compresslevel=1)
+    _, notices = read(data[:keep])
+    assert any("ended early" in text for text in notices)
+
+
+def test_entries_of_other_units_are_left_out_and_named():
+    other = story.Said("hello", 77, 0, {}, "a" * 32, "cron.service")
+    lines, notices = read(story.as_export([*story.starting(), other]), units=("sglang*.service",))
+    assert "hello" not in [line.text for line in lines]
+    assert any("cron.service" in text for text in notices)
+
+
+def test_a_unit_that_runs_sglang_is_read_whatever_its_name():
+    said = story.Said("hello", 77, 0, {"_CMDLINE": "python3 -m sglang.launch_server"}, "a" * 32, "llm.service")
+    lines, _ = read(story.as_export([said]), units=("sglang*.service",))
+    assert [line.unit for line in lines] == ["llm.service"]
+
+
+def test_journalctls_own_text_names_manager_and_kernel():
+    lines, _ = read(story.as_short([*story.story(), story.Said("NVRM: Xid (PCI:0000:06): 79, x", 0, 13_000)]))
+    assert {line.origin for line in lines} == {Origin.PROCESS, Origin.MANAGER, Origin.KERNEL}
+    assert lines[1].time == story.START + 900_000
+
+
+def test_a_process_cannot_play_the_manager_in_a_plain_file():
+    plain = [said for said in story.starting() if said.pid != 1]
+    text = (
+        story.as_text(plain)
+        + f"Nov 29 12:00:20 h systemd[1]: {story.UNIT}: Main process exited, code=killed\n".encode()
+    )
+    lines, _ = read(text)
+    assert {line.origin for line in lines} == {Origin.PROCESS}
+
+
+def test_what_is_no_file_is_an_input_error(tmp_path):
+    for spec in (str(tmp_path), str(tmp_path / "none.log")):
+        with pytest.raises(InputError):
+            open_stream(spec)
