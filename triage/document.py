@@ -35,7 +35,7 @@ def finding_document(finding: Finding) -> Json:
     """CRASH of the contract."""
     crash = finding.crash
     signature = finding.signature
-    ranks = {failure.pid: failure.rank for failure in crash.failures if failure.pid and failure.rank}
+    ranks = {id(line): failure.rank for failure in crash.failures for line in failure.lines}
     return {
         "id": crash.id,
         "position": crash.position,
@@ -119,9 +119,9 @@ def _line(line: Line) -> Json:
     return {"n": line.n, "text": _text(line.text)}
 
 
-def _evidence(line: Line, ranks: dict[int, str]) -> Json:
-    """A line with its writer's rank: in a journal only the first line of a message names it."""
-    return {**_line(line), "rank": ranks.get(line.pid or 0), "origin": line.origin.value}
+def _evidence(line: Line, ranks: dict[int, str | None]) -> Json:
+    """A line with its writer's rank: only the first line of a message names it."""
+    return {**_line(line), "rank": ranks.get(id(line)), "origin": line.origin.value}
 
 
 def _text(text: str) -> str:

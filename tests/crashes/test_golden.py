@@ -17,6 +17,8 @@ def finding(path: Path) -> str:
     for crash in crashes:
         for name in LEFT_OUT:
             del crash[name]
+        evidence = crash["evidence"]
+        evidence["lines"] = [f"{line['n'] or '-'} {line['rank'] or '-'} {line['text']}" for line in evidence["lines"]]
         crash["root"]["frames"] = [f"{f['file']}:{f['line']} {f['function']}" for f in crash["root"]["frames"]]
     return json.dumps(crashes, indent=1, ensure_ascii=False) + "\n"
 
