@@ -1,5 +1,5 @@
 # The commands people type. `make setup` brings what is missing; everything else calls it first.
-.PHONY: help setup setup-test demo run test lint e2e bench corpus golden docs clean
+.PHONY: help setup setup-test demo run test lint e2e corpus golden docs clean
 
 BIN := .venv/bin
 CORPUS ?= ../shared/corpus
@@ -40,11 +40,8 @@ corpus: setup  ## Score `triage scan` on the corpus, where that folder is there.
 	  for what in h200 cases; do echo "== $$what"; python3 $(CORPUS)/score.py --triage "$(CURDIR)/$(BIN)/triage" $$what; done; \
 	else echo "no corpus at $(CORPUS): nothing to score"; fi
 
-bench: setup-test
-	@$(BIN)/python -m benchmarks
-
 docs: setup    ## Rewrite the generated pages (docs/rules-list.md).
-	@$(BIN)/python -m docs.generate
+	@$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf .venv build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis
