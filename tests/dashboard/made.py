@@ -281,6 +281,7 @@ class MadeHands:
         self.store = store
         self.unit_text = "[Service]\nExecStart=/opt/venv/bin/python -m sglang.launch_server --tp 8\n"
         self.active = True
+        self.root: Path | None = None
         self.filed: list[Request] = []
 
     def listening(self) -> bool:

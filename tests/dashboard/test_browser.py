@@ -146,7 +146,7 @@ def test_preview_confirm_progress_and_undo(opened: Callable[..., Any], site: Sit
     assert not site.hands.filed
     button.click()
     dialog.get_by_role("button", name="Apply and restart").click()
-    page.wait_for_url("**/actions/apply-*")
+    page.wait_for_url("**/actions/i1-*")
     assert len(site.hands.filed) == 1
     page.get_by_text("root has not taken it up yet").wait_for()
 
@@ -163,7 +163,7 @@ def test_preview_confirm_progress_and_undo(opened: Callable[..., Any], site: Sit
     page.get_by_label("may restart now").check()
     page.get_by_role("button", name="Undo and restart").click()
     page.get_by_role("dialog").get_by_role("button", name="Undo and restart").click()
-    page.wait_for_url("**/actions/rollback-*")
+    page.wait_for_url("**/actions/i1-undo-*")
     assert site.hands.filed[1].target == request.action
 
 
@@ -173,7 +173,7 @@ def test_everything_works_without_script(opened: Callable[..., Any], site: Site)
     page.get_by_role("link", name="Preview Run without CUDA graphs").click()
     page.get_by_label("I have read the diff").check()
     page.get_by_role("button", name="Apply and restart").click()
-    page.wait_for_url("**/actions/apply-*")
+    page.wait_for_url("**/actions/i1-*")
     assert len(site.hands.filed) == 1
     page.goto("/incidents/1")
     page.get_by_role("button", name="Resolve").click()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -232,6 +233,14 @@ def test_without_roots_side_the_page_shows_the_command(operator: TestClient, han
     text = operator.get("/incidents/1/remedies/disable-cuda-graph").text
     assert "sudo triage apply 1 --remedy disable-cuda-graph" in text
     assert 'action="/incidents/1/apply"' not in text
+
+
+def test_a_dashboard_over_copies_says_that_nothing_restarts(operator: TestClient, hands: MadeHands) -> None:
+    hands.root = Path("/srv/copies")
+    text = operator.get("/incidents/1/remedies/disable-cuda-graph").text
+    assert "/srv/copies" in text
+    assert "nothing is restarted" in text
+    assert "Apply and restart" not in text
 
 
 def test_a_running_action_shows_its_steps(reader: TestClient, store: Store) -> None:

@@ -17,9 +17,10 @@ from triage.store import ActionRow, CrashRow, IncidentView
 SHOWN_FOR = 3600 * 1_000_000  # microseconds for which a plan that was shown may be applied
 
 
-def action_name(kind: str, key: str) -> str:
-    """A name root accepts ([a-z0-9._-]{1,64}), the same for the same key."""
-    return f"{kind}-{hashlib.sha256(f'{kind}:{key}'.encode()).hexdigest()[:16]}"
+def action_name(incident: int, kind: str, key: str) -> str:
+    """`i3-1a2b3c4d`: short to type, the same for the same key. Root takes [a-z0-9._-]{1,64}."""
+    word = hashlib.sha256(f"{kind}:{key}".encode()).hexdigest()[:8]
+    return f"i{incident}-{'undo-' if kind == 'rollback' else ''}{word}"
 
 
 def find(desk: Desk, name: str) -> ActionRow | None:
@@ -87,11 +88,11 @@ def apply_once(desk: Desk, number: int, remedy: str | None, seen: Seen, key: str
     Where the plan is another one than was seen, nothing is filed. Raises Refused (Changed), and Problem 422 when the
     key was used for something else.
     """
-    name = action_name("apply", key)
+    number = view(desk, number).incident.number
+    name = action_name(number, "apply", key)
     known = find(desk, name)
     if known is not None:
-        same = known.incident == view(desk, number).incident.number and (remedy is None or known.remedy == remedy)
-        if not same:
+        if remedy is not None and known.remedy != remedy:
             raise Problem(422, "key-reused", "this Idempotency-Key was used for another request; take a new one")
         return known
     now = desk.now()
@@ -111,7 +112,7 @@ def rollback_once(desk: Desk, target: str, key: str, who: str) -> ActionRow:
     action = find(desk, target)
     if action is None:
         raise Problem(404, "not-found", f"there is no action '{target}'")
-    name = action_name("rollback", key)
+    name = action_name(action.incident, "rollback", key)
     known = find(desk, name)
     if known is not None:
         if known.target != target:

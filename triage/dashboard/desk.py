@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from triage.dashboard.auth import Keeper
@@ -31,6 +32,11 @@ class UnitState:
 
 class Hands(Protocol):
     """What plans and files requests. The dashboard itself touches no unit and no spool."""
+
+    @property
+    def root(self) -> Path | None:
+        """The folder whose unit files are edited instead of the machine's; nothing is restarted then."""
+        ...
 
     def listening(self) -> bool:
         """Whether root's side takes requests here; without it pages show the command to type."""

@@ -90,7 +90,7 @@ def preview_page(
     plan = None
     key, time = secrets.token_hex(12), desk.now()
     try:
-        plan = work_out(desk, n, remedy, action_name("apply", key), time)
+        plan = work_out(desk, n, remedy, action_name(found.incident.number, "apply", key), time)
     except (Refused, Unreachable) as error:
         refusal = refusal or str(error)
     values = {
@@ -100,6 +100,7 @@ def preview_page(
         "refusal": refusal,
         "changed": changed,
         "button": desk.hands.listening(),
+        "root": desk.hands.root,
         "command": views.apply_command(found.incident.number, remedy),
         "key": key,
         "time": time,
@@ -157,6 +158,7 @@ def routes(desk: Desk) -> APIRouter:
         values = {
             "a": views.action_view(row, desk.now()),
             "button": desk.hands.listening(),
+            "root": desk.hands.root,
             "command": views.rollback_command(name),
             "key": f"undo-{name}-{len(undone)}",  # the same on every look, another one after a try that failed
         }
