@@ -72,7 +72,8 @@ NEVER_SETTINGS = (
     "Unit.OnSuccess",
     "Install.*",
 )
-_TABLES = {"units", "flags", "environment", "directives"}
+_TABLES = {"units", "flags", "environment", "directives", "limits"}
+_LIMITS = {"ready_seconds": 1800.0, "probe_seconds": 300.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Policy:
     environment: Mapping[str, re.Pattern[str]]
     directives: Mapping[str, re.Pattern[str]]
     path: str = "/etc/triage/policy.toml"
+    ready_seconds: float = _LIMITS["ready_seconds"]
+    probe_seconds: float = _LIMITS["probe_seconds"]
 
     @classmethod
     def parse(cls, text: str, path: str = "/etc/triage/policy.toml") -> Policy:
@@ -101,7 +104,7 @@ class Policy:
         flags, environment, directives = (
             _patterns(content.get(name, {}), name, path) for name in ("flags", "environment", "directives")
         )
-        return cls(tuple(units), flags, environment, directives, path)
+        return cls(tuple(units), flags, environment, directives, path, **_limits(content.get("limits", {}), path))
 
     @classmethod
     def load(cls, path: Path) -> Policy:
@@ -162,3 +165,12 @@ def _patterns(table: object, name: str, path: str) -> dict[str, re.Pattern[str]]
         except re.error as error:
             raise Refused(f"{path}: [{name}] {key}: {error}") from None
     return compiled
+
+
+def _limits(table: object, path: str) -> dict[str, float]:
+    if not isinstance(table, dict) or set(table) - set(_LIMITS):
+        raise Refused(f"{path}: [limits] takes {', '.join(_LIMITS)}")
+    for key, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86400:
+            raise Refused(f"{path}: [limits] {key} must be seconds, above 0 and at most a day")
+    return {**_LIMITS, **table}

@@ -1,0 +1,223 @@
+"""One request carried out: cured, not cured, refused, undone; files are the new ones or the old ones, byte for byte."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.remedy.machine import NOW, UNIT, USELESS, Machine
+from triage.dropin import standing
+from triage.model import ActionState, Edit, Refused, StepState
+from triage.policy import Policy
+
+CAP = Edit("cap-flag", "--speculative-dflash-block-size", 4)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def step_names(machine: Machine, action: str) -> list[str]:
+    result = machine.ledger.result(action)
+    assert result is not None
+    return [step.name for step in result.steps]
+
+
+def test_a_cure_is_written_restarted_and_proved(machine: Machine) -> None:
+    record = machine.carry(machine.apply_request())
+    assert record.result.state is ActionState.VERIFIED
+    assert "--disable-cuda-graph" in machine.drop_in.read_text()
+    assert machine.manager.facts()["starts"] == 1
+    assert machine.ledger.claims() == ()
+    assert step_names(machine, "i3-1") == [
+        "policy", "read", "render", "stage", "write", "reload", "compare", "restart", "ready", "probe",
+    ]  # fmt: skip
+    assert all(step.state is StepState.DONE for step in record.result.steps)
+    assert record.result.measured["ready_seconds"] == "3.0"
+
+
+def test_what_does_not_cure_is_taken_back(machine: Machine) -> None:
+    before = machine.files()
+    record = machine.carry(machine.apply_request(USELESS))
+    assert record.result.state is ActionState.ROLLED_BACK
+    assert machine.files() == before
+    assert machine.manager.facts()["starts"] == 2
+    assert "the server went away" in record.result.text
+    assert "old file is back" in record.result.text
+    assert "--max-running-requests" not in machine.manager.facts()["command"][0]
+
+
+def test_a_second_action_that_fails_leaves_the_first_in_force(machine: Machine) -> None:
+    machine.carry(machine.apply_request())
+    before = machine.files()
+    machine.manager.crashes_at_load = True
+    record = machine.carry(machine.apply_request(CAP, action="i3-2"))
+    assert machine.files() == before
+    assert record.result.state is ActionState.ROLLBACK_FAILED  # it was up, and even the old bytes do not come up
+    machine.manager.crashes_at_load = False
+    assert machine.carry(machine.apply_request(CAP, action="i3-3")).result.state is ActionState.VERIFIED
+
+
+def test_a_unit_that_was_down_before_may_be_down_after(machine: Machine) -> None:
+    facts = machine.manager.facts()
+    machine.manager._save({**facts, "active": "failed"})
+    machine.manager.crashes_at_load = True
+    record = machine.carry(machine.apply_request())
+    assert record.result.state is ActionState.ROLLED_BACK
+    assert "crashed while loading" in record.result.text
+
+
+def test_undoing_gives_the_old_files_byte_for_byte(machine: Machine) -> None:
+    before = machine.files()
+    machine.carry(machine.apply_request())
+    record = machine.carry(machine.rollback_request("i3-1", "i3-2"))
+    assert record.result.state is ActionState.UNDONE
+    assert machine.files() == before
+    undone = machine.ledger.result("i3-1")
+    assert undone is not None
+    assert undone.state is ActionState.UNDONE
+
+
+def test_a_folder_that_was_there_stays(machine: Machine) -> None:
+    machine.drop_in.parent.mkdir()
+    before = machine.files()
+    machine.carry(machine.apply_request())
+    machine.carry(machine.rollback_request("i3-1", "i3-2"))
+    assert machine.files() == before
+
+
+def test_of_two_actions_the_first_is_undone_alone(machine: Machine) -> None:
+    before = machine.files()
+    machine.carry(machine.apply_request(CAP))
+    assert not machine.own_file_loaded()  # it did not cure: back
+    machine.carry(machine.apply_request(action="i3-2"))
+    machine.carry(machine.apply_request(CAP, action="i3-3"))
+    assert [item.action for item in standing(machine.ledger.results(), UNIT).actions] == ["i3-2", "i3-3"]
+    machine.carry(machine.rollback_request("i3-2", "i3-4"))
+    text = machine.drop_in.read_text()
+    assert "--disable-cuda-graph" not in text
+    assert "--speculative-dflash-block-size 4" in text
+    machine.carry(machine.rollback_request("i3-3", "i3-5"))
+    assert machine.files() == before
+
+
+def test_a_unit_changed_between_plan_and_apply_is_refused(machine: Machine) -> None:
+    request = machine.apply_request()
+    fragment = machine.folder / "etc/systemd/system" / UNIT
+    fragment.write_text(fragment.read_text() + "# by hand\n")
+    before = machine.files()
+    record = machine.carry(request)
+    assert record.result.state is ActionState.REFUSED
+    assert "changed since the plan" in record.result.text
+    assert machine.files() == before
+    assert machine.manager.facts()["starts"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"edits": (Edit("set-flag", "--disable-cuda-graph"), Edit("set-flag", "--tp", 1))}, "not be the one"),
+        ({"result_digest": "0" * 64}, "not be the one"),
+        ({"seen_digest": "0" * 64}, "changed since"),
+        ({"rule": "another"}, "not be the one"),
+        ({"time": NOW - 2 * 86400 * 1_000_000}, "older than a day"),
+        ({"time": NOW + 3600 * 1_000_000}, "from the future"),
+        ({"root": "/elsewhere"}, "not for"),
+        ({"unit": "sshd.service"}, "outside the policy"),
+    ],
+)
+def test_a_request_that_says_anything_else_is_refused(machine: Machine, change: dict, reason: str) -> None:  # type: ignore[type-arg]
+    request = replace(machine.apply_request(), **change)
+    before = machine.files()
+    record = machine.carry(request)
+    assert record.result.state is ActionState.REFUSED
+    assert reason in record.result.text
+    assert machine.files() == before
+
+
+def test_an_edit_outside_the_policy_is_refused_even_with_the_right_digests(machine: Machine) -> None:
+    request = machine.apply_request(Edit("set-flag", "--trust-remote", "x"))
+    assert "never changed" in machine.carry(request).result.text
+    request = machine.apply_request(action="i3-2")
+    machine.ledger.claim(request)
+
+    def missing() -> Policy:
+        raise Refused("without a policy nothing is applied")
+
+    record = machine.carrier(missing).carry(request)
+    assert record.result.state is ActionState.REFUSED
+    assert not machine.drop_in.exists()
+
+
+def test_what_systemd_objects_to_is_refused(machine: Machine) -> None:
+    machine.manager.objections = ("Unknown key 'Foo'",)
+    record = machine.carry(machine.apply_request())
+    assert (record.result.state, machine.drop_in.exists()) == (ActionState.REFUSED, False)
+
+
+def test_a_manager_that_loads_something_else_is_not_restarted(machine: Machine) -> None:
+    before = machine.files()
+    machine.manager.loads_something_else = True
+    record = machine.carry(machine.apply_request())
+    assert machine.files() == before
+    assert machine.manager.facts()["starts"] == 0
+    assert record.result.state is ActionState.ROLLBACK_FAILED  # nor is the old command loaded
+
+
+def test_without_verification_it_is_in_force_and_says_so(machine: Machine) -> None:
+    record = machine.carry(machine.apply_request(USELESS, verify=False))
+    assert record.result.state is ActionState.UNVERIFIED
+    assert machine.drop_in.exists()
+    assert machine.carry(machine.rollback_request("i3-1", "i3-2")).result.state is ActionState.UNDONE
+
+
+def test_a_file_removed_by_hand_closes_all_its_actions(machine: Machine) -> None:
+    before = machine.files()
+    machine.carry(machine.apply_request())
+    machine.carry(machine.apply_request(CAP, action="i3-2"))
+    machine.drop_in.unlink()
+    machine.drop_in.parent.rmdir()
+    starts = machine.manager.facts()["starts"]
+    record = machine.carry(machine.rollback_request("i3-1", "i3-3"))
+    assert record.result.state is ActionState.UNDONE
+    assert "removed by hand" in record.result.text
+    assert machine.manager.facts()["starts"] == starts
+    assert standing(machine.ledger.results(), UNIT).actions == ()
+    machine.carry(machine.apply_request(action="i3-4"))
+    machine.carry(machine.rollback_request("i3-4", "i3-5"))
+    assert machine.files() == before
+
+
+def test_a_stopped_unit_is_not_started_by_undoing(machine: Machine) -> None:
+    machine.carry(machine.apply_request())
+    facts = machine.manager.facts()
+    machine.manager._save({**facts, "active": "inactive"})
+    record = machine.carry(machine.rollback_request("i3-1", "i3-2"))
+    assert record.result.state is ActionState.UNDONE
+    assert machine.manager.facts()["starts"] == facts["starts"]
+
+
+def test_an_undoing_after_which_the_unit_stays_down_says_so(machine: Machine) -> None:
+    before = machine.files()
+    machine.carry(machine.apply_request())
+    machine.manager.crashes_at_load = True
+    record = machine.carry(machine.rollback_request("i3-1", "i3-2"))
+    assert machine.files() == before
+    assert (record.result.state, record.result.measured["well"]) == (ActionState.UNDONE, "no")
+
+
+def test_the_file_keeps_the_units_mode(machine: Machine) -> None:
+    (machine.folder / "etc/systemd/system" / UNIT).chmod(0o600)
+    machine.carry(machine.apply_request())
+    assert machine.drop_in.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_in_place_of_the_units_folder_is_refused(machine: Machine, tmp_path: Path) -> None:
+    request = machine.apply_request()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    machine.drop_in.parent.symlink_to(elsewhere)
+    record = machine.carry(request)
+    assert record.result.state is ActionState.REFUSED
+    assert list(elsewhere.iterdir()) == []

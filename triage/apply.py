@@ -1,0 +1,125 @@
+"""Root's one-shot: `python -I -m triage.apply`, started by triage-apply.path.
+
+In: requests in the spool, unfinished claims of its own. Out: settled results in its own folder, units changed or as
+they were. It runs until nothing is left and ends. It and all it imports see the standard library only; it opens no
+database and writes nothing below the folder of the unprivileged side. With `--root DIR` it edits unit files below
+DIR, restarts nothing and needs no rights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+from triage.carry import Carrier
+from triage.ledger import Ledger
+from triage.model import ActionState, NotPermitted, Refused, TriageError
+from triage.place import Place
+from triage.policy import Policy
+from triage.readiness import Limits, Proof
+from triage.spool import Spool
+from triage.systemctl import Folder, Manager, Systemd
+
+SPOOL, LEDGER, POLICY = Path("/var/lib/triage/spool"), Path("/var/lib/triage-apply"), Path("/etc/triage/policy.toml")
+_BREATH = 2.0  # seconds; see _breathe
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit 0 when everything is settled, whatever the outcome of the actions was."""
+    options = _options(argv)
+    os.umask(0o027)
+    ledger = Ledger(options.dir)
+    try:
+        if not options.root and os.geteuid():
+            raise NotPermitted("only root changes the machine's units; --root DIR works without rights")
+        ledger.create()
+        with open(options.dir / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            clean = _work(options, ledger)
+        return 0 if clean else _breathe()
+    except TriageError as error:
+        _log(str(error))
+        return error.exit_code
+    except OSError as error:
+        _log(f"{error.filename or options.dir}: {error.strerror}")
+        return 7 if isinstance(error, PermissionError) else 70
+
+
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="triage-apply", description="Carry out what lies in the spool.")
+    parser.add_argument("--spool", type=Path, default=SPOOL)
+    parser.add_argument("--dir", type=Path, default=LEDGER)
+    parser.add_argument("--policy", type=Path, default=POLICY)
+    parser.add_argument("--root", type=Path, help="edit unit files below this folder, restart nothing")
+    return parser.parse_args(argv)
+
+
+def _work(options: argparse.Namespace, ledger: Ledger) -> bool:
+    """Claim, carry, again until nothing is left. False where the spool could not be emptied."""
+    spool = Spool(options.spool)
+    root = str(options.root) if options.root else ""
+    manager: Manager = Folder(options.root) if options.root else Systemd()
+    carrier = Carrier(
+        ledger,
+        manager,
+        Place(options.root or Path("/")),
+        Proof(manager, _limits(options.policy)),
+        lambda: load_policy(options.policy),
+        now,
+        root,
+    )
+    while True:
+        clean = spool.claim(ledger, _log, root)
+        waiting = [request for request in ledger.claims() if request.root == root]
+        if not waiting:
+            ledger.prune()
+            return clean
+        record = carrier.carry(waiting[0])
+        _log(f"{waiting[0].action} on {waiting[0].unit}: {record.result.state} - {record.result.text}")
+        if record.result.state is ActionState.RUNNING:  # cannot be; but a loop here would never end
+            return False
+
+
+def load_policy(path: Path) -> Policy:
+    """Root's own file, and only if it is root's own: others' words are no policy. Raises Refused."""
+    try:
+        with open(path, "rb") as file:
+            facts = os.fstat(file.fileno())
+            data = file.read(1 << 20)
+    except OSError as error:
+        raise Refused(f"{path} cannot be read ({error.strerror}): without a policy nothing is applied") from None
+    if facts.st_uid not in (0, os.geteuid()) or stat.S_IMODE(facts.st_mode) & 0o022:
+        raise Refused(f"{path} can be written by others than root: chown root:root, chmod 644, then try again")
+    return Policy.parse(data.decode("utf-8", "replace"), str(path))
+
+
+def _limits(path: Path) -> Limits:
+    try:
+        policy = load_policy(path)
+    except Refused:  # each request is refused by it in its own result
+        return Limits()
+    return Limits(ready=policy.ready_seconds, probe=policy.probe_seconds)
+
+
+def _breathe() -> int:
+    """Files are left that cannot be removed: the path unit starts this again at once, and 200 starts in 2 s end it."""
+    time.sleep(_BREATH)
+    return 0
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+def _log(text: str) -> None:
+    """One line to the journal, whatever a request had in its name."""
+    print("".join(char if char.isprintable() else "?" for char in text)[:1000], file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

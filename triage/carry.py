@@ -1,0 +1,385 @@
+"""One request carried out, step by step, so that a kill after any of them is taken up again.
+
+In: a claimed request. Out: its settled result in the ledger, and the unit's one file new, or as it was. Called by
+`apply` as root. Nothing of the request is believed: the unit is read again, the text rendered again from the edits
+and what the ledger says is in force, and both digests must be those the operator saw.
+
+The record knows three phases: before anything is touched (a kill: begin anew), forward (a kill: go on, skipping what
+is done), back (a kill: go on restoring). Each deed looks first at what is there, so doing it twice does it once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from triage.dropin import InForce, Rendered, Standing, check_own_file, in_force, mode, render, standing
+from triage.edits import Change, Draft, draft
+from triage.ledger import Ledger, Record
+from triage.model import ActionState, Refused, Request, Unit, UnitFile, VerificationFailed
+from triage.place import Place
+from triage.policy import Policy
+from triage.readiness import Proof
+from triage.systemctl import Loaded, Manager, environment_files
+from triage.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
+
+_ATTEMPTS = 5  # starts of one action; then what is there is restored rather than tried again
+_STALE = 24 * 3600 * 1_000_000
+_AHEAD = 300 * 1_000_000
+
+
+class Carrier:
+    """Root's hands for one machine, or for one folder of --root."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        manager: Manager,
+        place: Place,
+        proof: Proof,
+        policy: Callable[[], Policy],
+        clock: Callable[[], int],
+        root: str = "",
+    ) -> None:
+        self.ledger = ledger
+        self.manager = manager
+        self.place = place
+        self.proof = proof
+        self.policy = policy
+        self.clock = clock
+        self.root = root
+
+    def carry(self, request: Request) -> Record:
+        """To the end, whatever the end is. Afterwards the claim is gone."""
+        record = Record.open(self.ledger, request, self.clock)
+        if record.result.ended is None:
+            self._carry(record)
+        self._close_target(record)
+        self.ledger.finish(request.action)
+        return record
+
+    def _carry(self, record: Record) -> None:
+        if not record.kept.get("phase"):
+            try:
+                if _attempts(record) > _ATTEMPTS:
+                    raise Refused(f"it was begun {_ATTEMPTS} times and never got anywhere")
+                if not self._prepare(record):
+                    return
+            except Exception as reason:  # noqa: BLE001 - nothing was touched: every error is a refusal
+                record.settle(ActionState.REFUSED, str(reason) or repr(reason), "")
+                return
+        if record.kept["phase"] == "forward":
+            try:
+                if _attempts(record) > _ATTEMPTS:
+                    raise VerificationFailed(f"it was begun {_ATTEMPTS} times and never came to its end")
+                self._forward(record)
+                return
+            except Exception as reason:  # noqa: BLE001 - whatever went wrong, the old bytes come back
+                if self._stays(record, reason):
+                    return
+                record.keep(phase="back", reason=str(reason) or repr(reason))
+        try:
+            if _attempts(record) > 2 * _ATTEMPTS:
+                raise Refused(f"it was begun {_attempts(record)} times")
+            self._back(record)
+        except Exception as reason:  # noqa: BLE001 - the last resort is to say so
+            text = f"{record.kept.get('reason', '')}; and taking it back failed: {reason}"
+            record.settle(ActionState.ROLLBACK_FAILED, text, self._digest(record.request.unit))
+
+    # ------------------------------------------------------------ before anything is touched
+
+    def _prepare(self, record: Record) -> bool:
+        """Check, render, stage, save the old bytes. False where the action is settled already."""
+        request = record.request
+        with record.step("policy"):
+            self._check_request(request)
+            if request.kind == "apply":  # what triage did it may always undo
+                policy = self.policy()
+                policy.check_unit(request.unit)
+        with record.step("read"):
+            unit = self.manager.read_unit(request.unit)
+            known = standing(self.ledger.results(), unit.name, self.root)
+            self._check_unit(request, unit)
+            if request.kind == "rollback" and known.digest and not self._digest(unit.name):
+                return self._removed_by_hand(record, known)
+            check_own_file(unit, known)
+        with record.step("render"):
+            rendered = self._render(request, unit, known)
+            if _digest_of(rendered.text) != request.result_digest:
+                raise Refused("the file would not be the one that was shown: plan again")
+            if request.kind == "apply":
+                policy.check(unit.name, rendered.changes)
+                check_environment(unit, rendered.changes)
+        with record.step("stage"):
+            said = self.manager.verify(unit, _with_text(unit, rendered.text))
+            if said:
+                raise Refused(f"systemd-analyze verify objects: {'; '.join(said)[:400]}")
+        old = self.place.read(unit.name)
+        if old is not None:
+            self.ledger.save_old(request.action, old)
+            record.keep(old_mode=f"{self.place.mode(unit.name):o}")
+        record.keep(
+            phase="forward",
+            old_digest=self._digest(unit.name),
+            made_folder="0" if self.place.has_folder(unit.name) else "1",
+            folder_is_ours="1" if known.made_folder else "0",
+            was=self._was(unit.name),
+        )
+        return True
+
+    def _check_request(self, request: Request) -> None:
+        if request.root != self.root:
+            raise Refused(f"the request is for {request.root or 'the machine itself'}, not for {self.root or 'it'}")
+        age = self.clock() - request.time
+        if age > _STALE or age < -_AHEAD:
+            raise Refused("the request is older than a day or from the future: plan again")
+
+    def _check_unit(self, request: Request, unit: Unit) -> None:
+        if unit.name != request.unit:
+            raise Refused(f"{request.unit} is another name of {unit.name}: use that")
+        if unit_digest(unit) != request.seen_digest:
+            raise Refused(f"{unit.name} was changed since the plan was made, nothing was touched: plan again")
+
+    def _removed_by_hand(self, record: Record, known: Standing) -> bool:
+        names = ", ".join(item.action for item in known.actions)
+        record.keep(by_hand="1")
+        text = f"the drop-in was removed by hand before: {names} closed, nothing was touched"
+        record.settle(ActionState.UNDONE, text, "")
+        return False
+
+    def _render(self, request: Request, unit: Unit, known: Standing) -> Rendered:
+        if request.kind == "apply":
+            return render(unit, known.actions, in_force(request), root=self.root)
+        if not any(item.action == request.target for item in known.actions):
+            raise Refused(f"{request.target} is not in force on {unit.name}: nothing to undo")
+        rest: tuple[InForce, ...] = tuple(item for item in known.actions if item.action != request.target)
+        return render(unit, rest, root=self.root)
+
+    def _was(self, unit: str) -> str:
+        """up, failed (a crash loop too) or stopped, before anything was touched."""
+        if not self.manager.live:
+            return "stopped"
+        state = self.manager.state(unit)
+        return "up" if state.up else "stopped" if state.active == "inactive" else "failed"
+
+    # ------------------------------------------------------------ forward
+
+    def _forward(self, record: Record) -> None:
+        request = record.request
+        unit = self.manager.read_unit(request.unit)
+        rendered = self._render(request, unit, standing(self.ledger.results(), unit.name, self.root))
+        wanted = _digest_of(rendered.text)
+        if wanted != request.result_digest:
+            raise Refused(f"{unit.name} was changed while the action was under way")
+        with record.step("write"):
+            self._write(record, rendered.text, mode(unit))
+        if not self.manager.live:
+            state = ActionState.UNVERIFIED if request.kind == "apply" else ActionState.UNDONE
+            record.skip("restart", f"files below {self.root} only: nothing is reloaded or restarted")
+            record.settle(
+                state, f"{drop_in_path(unit.name)} below {self.root} is written; nothing was restarted", wanted
+            )
+            return
+        with record.step("reload"):
+            self.manager.reload()
+        with record.step("compare"):
+            self._compare(unit.name, rendered.draft)
+        if request.kind == "rollback" and record.kept["was"] == "stopped":
+            record.skip("restart", "the unit was stopped: it is left so")
+            record.settle(
+                ActionState.UNDONE, f"{request.target} is undone; {unit.name} was stopped and is left so", wanted
+            )
+            return
+        invocation = self._restart(record, "restart", "")
+        if not request.verify:
+            record.skip("ready", "not asked for (--no-verify)")
+            record.settle(ActionState.UNVERIFIED, f"{unit.name} was restarted with the change, unproved", wanted)
+            return
+        with record.step("ready"):
+            answer = self.proof.ready(unit.name, invocation, record.report)
+            record.say(answer.text)
+            record.measure(ready_seconds=f"{answer.seconds:.1f}")
+            if not answer.ok:
+                raise VerificationFailed(answer.text)
+        if request.kind == "rollback":
+            text = f"{request.target} is undone; {unit.name} was up again after {answer.seconds:.0f} s"
+            record.settle(ActionState.UNDONE, text, wanted)
+            return
+        self._probe(record, invocation)
+        text = f"{unit.name} serves with the change: ready after {answer.seconds:.0f} s, {record.result.steps[-1].text}"
+        record.settle(ActionState.VERIFIED, text, wanted)
+
+    def _write(self, record: Record, text: str, bits: int) -> None:
+        unit, now = record.request.unit, self._digest(record.request.unit)
+        if now not in (record.request.result_digest, record.kept["old_digest"]):
+            raise Refused(f"{drop_in_path(unit)} was changed by hand while the action was under way")
+        if text and now == record.request.result_digest:
+            return  # written before the kill
+        if text:
+            self.place.make_folder(unit)
+            self.place.write(unit, text.encode("utf-8", "surrogateescape"), bits)
+        else:
+            self.place.remove(unit, folder_too=record.kept["folder_is_ours"] == "1")
+
+    def _compare(self, unit: str, state: Draft) -> None:
+        why = mismatch(state, self.manager.loaded(unit))
+        if why:
+            raise VerificationFailed(f"after the reload {unit} is not what was planned: {why}")
+
+    def _restart(self, record: Record, name: str, prefix: str) -> str:
+        """Restart once, however often this is begun; the invocation that came of it."""
+        unit = record.request.unit
+        before, after = f"{prefix}before", f"{prefix}invocation"
+        if after in record.kept:
+            # Done before the kill. After a reboot, or a restart by a person, go on with what runs; restarts by systemd
+            # itself are crashes and are left for `ready` to find.
+            state = self.manager.state(unit)
+            if state.invocation and state.restarts <= int(record.kept[f"{prefix}restarts"]):
+                record.keep(**{after: state.invocation})
+            return record.kept[after]
+        with record.step(name):
+            state = self.manager.state(unit)
+            begun = before in record.kept
+            if not begun:
+                record.keep(**{before: state.invocation})
+                record.save()
+            if not begun or (state.invocation == record.kept[before] and not state.job):
+                self.manager.restart(unit)
+            state = self.proof.restarted(unit, record.kept[before], record.report)
+            record.keep(**{after: state.invocation, f"{prefix}restarts": str(state.restarts)})
+            record.say("restarted")
+        return record.kept[after]
+
+    def _probe(self, record: Record, invocation: str) -> None:
+        with record.step("probe"):
+            answer = self.proof.probe(record.request.unit, invocation)
+            record.measure(probe_seconds=f"{answer.seconds:.1f}", probe_proved=str(answer.proved).lower())
+            record.say(answer.text)
+            if not answer.ok:
+                raise VerificationFailed(answer.text)
+
+    # ------------------------------------------------------------ back
+
+    def _stays(self, record: Record, reason: Exception) -> bool:
+        """An undoing whose file is written stays undone, even if the unit does not come up: so it was asked."""
+        request = record.request
+        if request.kind != "rollback" or self._digest(request.unit) != request.result_digest:
+            return False
+        record.measure(well="no")
+        record.settle(ActionState.UNDONE, f"{request.target} is undone, but {reason}", request.result_digest)
+        return True
+
+    def _back(self, record: Record) -> None:
+        request, reason = record.request, record.kept["reason"]
+        with record.step("restore"):
+            self._restore(record)
+        if not self.manager.live:
+            record.settle(ActionState.ROLLED_BACK, f"{reason}; the old file is back", record.kept["old_digest"])
+            return
+        with record.step("restore-reload"):
+            self.manager.reload()
+            unit = self.manager.read_unit(request.unit)
+            self._compare(unit.name, draft(effective(unit, with_drop_in=True)))
+        told = "the old file is back"
+        if "before" in record.kept:
+            invocation = self._restart(record, "restore-restart", "back_")
+            with record.step("restore-ready"):
+                answer = self.proof.ready(unit.name, invocation, record.report)
+                record.say(answer.text)
+                told += f" and the unit runs on it ({answer.text})" if answer.ok else f"; {answer.text}"
+                if not answer.ok and record.kept["was"] == "up":
+                    raise VerificationFailed(f"{unit.name} was up before and is not now: {answer.text}")
+        record.settle(ActionState.ROLLED_BACK, f"{reason}; {told}", record.kept["old_digest"])
+
+    def _restore(self, record: Record) -> None:
+        unit, now, old = record.request.unit, self._digest(record.request.unit), record.kept["old_digest"]
+        if now == old:
+            if not old:  # nothing was written yet, but the folder may have been made
+                self.place.remove(unit, folder_too=record.kept["made_folder"] == "1")
+            return
+        if now != record.request.result_digest:
+            raise Refused(f"{drop_in_path(unit)} was changed by hand meanwhile: it is left as it is")
+        if not old:
+            self.place.remove(unit, folder_too=record.kept["made_folder"] == "1")
+            return
+        data = self.ledger.old(record.request.action)
+        if data is None or digest(data.decode("utf-8", "surrogateescape")) != old:
+            raise Refused("the saved bytes are gone")
+        self.place.make_folder(unit)
+        self.place.write(unit, data, int(record.kept["old_mode"], 8))
+
+    def _close_target(self, record: Record) -> None:
+        """What was undone says so in its own result too."""
+        request = record.request
+        if request.kind != "rollback" or record.result.state is not ActionState.UNDONE:
+            return
+        by_hand = record.kept.get("by_hand") == "1"
+        for result in self.ledger.results():
+            other = result.request
+            theirs = (other.unit, other.root, other.kind) == (request.unit, request.root, "apply")
+            standing_still = result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED)
+            if theirs and standing_still and (by_hand or other.action == request.target):
+                self.ledger.write_result(replace(result, state=ActionState.UNDONE))
+
+    def _digest(self, unit: str) -> str:
+        data = self.place.read(unit)
+        return "" if data is None else digest(data.decode("utf-8", "surrogateescape"))
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def mismatch(state: Draft, held: Loaded) -> str:
+    """Why the manager does not hold what the draft says; '' where it does."""
+    wanted = [command.argv for command in state.commands]
+    if len(wanted) != len(held.commands):
+        return f"{len(held.commands)} commands instead of {len(wanted)}"
+    for ours, theirs in zip(wanted, held.commands, strict=True):
+        if len(ours) != len(theirs):
+            return f"the command has {len(theirs)} words instead of {len(ours)}"
+        for our, their in zip(ours, theirs, strict=True):
+            if not _loaded_as(our, their):
+                return "a word of the command is another one"
+    variables = dict(state.base.environment)
+    variables |= {name: value.replace("%", "%%") for name, value in state.environment.items() if value is not None}
+    loaded = dict(item.partition("=")[::2] for item in held.environment)
+    if set(variables) != set(loaded):
+        return f"the environment has other names: {sorted(set(variables) ^ set(loaded))[:5]}"
+    for name, value in variables.items():
+        if not _loaded_as(value, loaded[name]):
+            return f"{name} has another value"
+    unset = {*state.base.unset, *(name for name, value in state.environment.items() if value is None)}
+    return "" if unset <= set(held.unset) else "a variable is not taken away"
+
+
+def _loaded_as(source: str, held: str) -> bool:
+    """Whether the manager may have made `held` of `source`: a specifier may stand for anything."""
+    parts = re.split(r"(%.)", source)
+    pattern = "".join(
+        "%" if part == "%%" else ".*" if part.startswith("%") and len(part) == 2 else re.escape(part) for part in parts
+    )
+    return re.fullmatch(pattern, held, re.S) is not None
+
+
+def check_environment(unit: Unit, changes: tuple[Change, ...]) -> None:
+    """Raise Refused where a file of EnvironmentFile= would win over the change."""
+    files = environment_files(effective(unit))
+    for change in changes:
+        if change.kind == "env" and change.after is not None and change.name in files:
+            raise Refused(
+                f"{change.name} is set in {files[change.name]}, which beats Environment=: change it there by hand"
+            )
+
+
+def _attempts(record: Record) -> int:
+    return int(record.kept.get("attempts", "1"))
+
+
+def _digest_of(text: str) -> str:
+    return digest(text) if text else ""
+
+
+def _with_text(unit: Unit, text: str) -> Unit:
+    others = tuple(file for file in unit.files if not own_drop_in(file.path))
+    return replace(unit, files=(*others, UnitFile(drop_in_path(unit.name), text)) if text else others)

@@ -1,0 +1,64 @@
+"""Files that are written whole or not at all, and folders that are entered without following links.
+
+In: a folder's descriptor, a name, bytes. Out: nothing, once it is on the disk. Called by `spool`, `ledger`, `place`.
+Everything goes by descriptor, so that nobody can swap a folder for a link in the middle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def opened(trusted: Path, *names: str) -> Iterator[int]:
+    """The descriptor of a folder: `trusted` is opened as it is, each name below it without following a link."""
+    handle = os.open(trusted, _FOLDER)
+    try:
+        for name in names:
+            below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+            os.close(handle)
+            handle = below
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def write(folder: int, name: str, data: bytes, mode: int) -> None:
+    """The whole content under that name, on the disk when this returns; a kill leaves the old file or the new one."""
+    part = f".{name}.tmp"  # hidden: neither systemd nor a path unit takes it for the file
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(part, flags, 0o600, dir_fd=folder)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fchmod(handle, mode)
+        os.fsync(handle)
+    os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+
+
+def remove(folder: int, name: str) -> None:
+    """The file is gone, on the disk too, when this returns. Not being there is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    os.fsync(folder)
+
+
+def read(folder: int, name: str, limit: int = 4 << 20) -> bytes | None:
+    """The content of a regular file, None where there is none. A link or a file over the limit raises OSError."""
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(27, "file too large", name)
+    return data

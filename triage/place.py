@@ -1,0 +1,79 @@
+"""The one file on the disk: `/etc/systemd/system/UNIT.d/zzz-triage.conf`, or the same below the folder of --root.
+
+In: a unit's name, text, mode. Out: the file as it was, written whole, or gone. Called by `carry` alone. It never
+follows a link in place of the unit's folder or the file, and removes only a folder that it made.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from triage import durable
+from triage.model import Refused
+from triage.unitfile import DROP_IN, drop_in_path
+
+_ABOVE = "etc/systemd/system"
+
+
+class Place:
+    """Where drop-ins lie, below `root`."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    def read(self, unit: str) -> bytes | None:
+        """The file's bytes, None where there is none. Raises Refused on a link or a special file."""
+        try:
+            with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+                return durable.read(folder, DROP_IN)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Refused(f"{self.path(unit)} is not a plain file in a plain folder: {error.strerror}") from None
+
+    def mode(self, unit: str) -> int:
+        with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+            return os.stat(DROP_IN, dir_fd=folder, follow_symlinks=False).st_mode & 0o777
+
+    def has_folder(self, unit: str) -> bool:
+        return (self.root / _ABOVE / self._name(unit)).is_dir()
+
+    def make_folder(self, unit: str) -> bool:
+        """True where the folder was not there."""
+        above = self.root / _ABOVE
+        above.mkdir(parents=True, exist_ok=True)
+        with durable.opened(above) as folder:
+            try:
+                os.mkdir(self._name(unit), 0o755, dir_fd=folder)
+            except FileExistsError:
+                return False
+            os.fsync(folder)
+        return True
+
+    def write(self, unit: str, data: bytes, mode: int) -> None:
+        with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+            durable.write(folder, DROP_IN, data, mode)
+
+    def remove(self, unit: str, *, folder_too: bool) -> None:
+        """Without the file; without the folder too where triage made it and nothing else is in it."""
+        try:
+            with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+                durable.remove(folder, f".{DROP_IN}.tmp")
+                durable.remove(folder, DROP_IN)
+        except FileNotFoundError:
+            return
+        if folder_too:
+            with durable.opened(self.root / _ABOVE) as folder:
+                try:
+                    os.rmdir(self._name(unit), dir_fd=folder)
+                except OSError:  # somebody else has put a file into it since
+                    return
+                os.fsync(folder)
+
+    def path(self, unit: str) -> str:
+        return drop_in_path(unit)
+
+    @staticmethod
+    def _name(unit: str) -> str:
+        return drop_in_path(unit).rsplit("/", 2)[-2]

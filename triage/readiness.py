@@ -1,0 +1,124 @@
+"""Is a unit up, does it stay up, does it answer: the proof after a restart.
+
+In: a manager, a unit's name, time limits. Out: `Answer`s with a sentence each. Called by `carry` (as root) and by
+`triage verify`. Minutes are normal while weights load; a crash while loading is seen at once, by a new invocation, a
+counted restart or a failed state, and not only when the time is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from triage.model import Refused, TriageError
+from triage.probe import Answer, Endpoint, Kind, endpoint, healthy, probe
+from triage.systemctl import Manager, State, environment
+from triage.unitfile import expand
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds. `ready` covers loading weights from a slow disk; `probe` a first JIT compile."""
+
+    ready: float = 1800
+    probe: float = 300
+    steady: float = 3  # how long a server that looks well is watched before it is believed
+    steady_unasked: float = 20  # the same where nothing can be asked of it
+    tick: float = 1
+    stop: float = 300  # for the old process to end
+
+    def __post_init__(self) -> None:
+        if min(self.ready, self.probe, self.tick) <= 0:
+            raise Refused("time limits must be above zero")
+
+
+class Proof:
+    """Waits and asks. `clock` and `sleep` are handed in so that tests need no real minutes."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.manager = manager
+        self.limits = limits
+        self.clock = clock
+        self.sleep = sleep
+
+    def endpoint(self, unit: str) -> Endpoint:
+        """Where the unit's server listens, by what the manager holds."""
+        held = self.manager.loaded(unit)
+        variables = environment(self.manager, unit)
+        found = [endpoint(expand(command, variables)) for command in held.commands]
+        return next((item for item in found if item.kind is not Kind.UNKNOWN), Endpoint(Kind.UNKNOWN, note=_UNKNOWN))
+
+    def restarted(self, unit: str, before: str, report: Report) -> State:
+        """Wait for the new invocation that a queued restart brings. Raises Refused where none comes."""
+        started = self.clock()
+        while self.clock() - started < self.limits.stop:
+            state = self.manager.state(unit)
+            if state.invocation not in ("", before) and state.active != "deactivating":
+                return state
+            if state.active == "failed" and not state.job and self.clock() - started > 5 * self.limits.tick:
+                raise Refused(f"{unit} did not start: {state.result}")
+            report(f"waiting for the old process to end ({state.active})")
+            self.sleep(self.limits.tick)
+        raise Refused(f"{unit} did not start within {self.limits.stop:.0f} s")
+
+    def ready(self, unit: str, invocation: str, report: Report) -> Answer:
+        """Active, healthy, and the same invocation for a while."""
+        started, well_since = self.clock(), -1.0
+        at = self.endpoint(unit)
+        asked = at.kind not in (Kind.FOLLOWER, Kind.UNKNOWN)
+        needed = self.limits.steady if asked else self.limits.steady_unasked
+        while True:
+            now = self.clock()
+            gone = self.gone(unit, invocation)
+            if gone:
+                return Answer(False, gone, now - started)
+            state = self.manager.state(unit)
+            well, text = (state.up, f"unit is {state.active}")
+            if well and asked:
+                well, text = healthy(at)
+            well_since = -1.0 if not well else now if well_since < 0 else well_since
+            if well and now - well_since >= needed:
+                return Answer(True, text if asked else at.note, well_since - started)
+            if now - started > self.limits.ready:
+                return Answer(False, f"not ready within {self.limits.ready:.0f} s: {text}", now - started)
+            report(f"{now - started:.0f} s: {text}")
+            self.sleep(self.limits.tick)
+
+    def probe(self, unit: str, invocation: str) -> Answer:
+        """One request, and the unit is still the same invocation a moment later: some crash after the answer."""
+        answer = probe(self.endpoint(unit), self.limits.probe, lambda: self._gone_now(unit, invocation))
+        until = self.clock() + self.limits.steady
+        while True:
+            gone = self.gone(unit, invocation)
+            if gone:
+                return Answer(False, gone if answer.ok else f"{answer.text}; {gone}", answer.seconds)
+            if not answer.ok or self.clock() >= until:
+                return answer
+            self.sleep(self.limits.tick)
+
+    def gone(self, unit: str, invocation: str) -> str:
+        """Why the invocation is over, '' while it is not."""
+        state = self.manager.state(unit)
+        if state.invocation and state.invocation != invocation:
+            return f"{unit} crashed and was started again by systemd ({state.result or state.sub})"
+        if state.active in ("failed", "inactive", "deactivating") or state.sub == "auto-restart":
+            return f"{unit} ended: {state.active}, {state.result or state.sub}"
+        return ""
+
+    def _gone_now(self, unit: str, invocation: str) -> str:
+        try:
+            return self.gone(unit, invocation)
+        except TriageError:  # the manager is slow to answer: that says nothing about the server
+            return ""
+
+
+_UNKNOWN = "the command is not understood: only that the unit keeps running is checked"

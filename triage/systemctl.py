@@ -1,0 +1,254 @@
+"""The manager: units as they lie on the disk, as they are loaded, how they run; reload, restart, verify.
+
+In: a unit's name. Out: values; errors of the tree where systemd cannot be reached or says no. Called by `carry`,
+`readiness` (as root), `request` and `triage units` (unprivileged: all reading works without rights). Everything goes
+by argv lists; `busctl --json` gives words without loss where `systemctl show` joins them by blanks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from triage.model import InputError, NotPermitted, Refused, Unit, Unreachable
+from triage.unitfile import Effective, environment_file
+from triage.unitsearch import read_files, search, unit_folders
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SERVICE = "org.freedesktop.systemd1.Service"
+_UNIT = "org.freedesktop.systemd1.Unit"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How a unit runs now. `invocation` is '' before its first start."""
+
+    active: str  # active activating deactivating inactive failed
+    sub: str
+    result: str
+    invocation: str
+    restarts: int
+    pid: int
+    job: bool = False  # a start or stop is queued or running
+
+    @property
+    def up(self) -> bool:
+        return self.active == "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the manager holds: specifiers are expanded in it, variables are not."""
+
+    commands: tuple[tuple[str, ...], ...]
+    environment: tuple[str, ...]
+    unset: tuple[str, ...]
+    environment_files: tuple[tuple[str, bool], ...] = ()  # path, may be missing
+
+
+class Manager(Protocol):
+    """What an action needs of a manager; tests put one of their own here."""
+
+    live: bool  # False: files only, nothing runs (--root)
+
+    def read_unit(self, name: str) -> Unit: ...
+    def verify(self, before: Unit, after: Unit) -> tuple[str, ...]: ...
+    def reload(self) -> None: ...
+    def loaded(self, name: str) -> Loaded: ...
+    def state(self, name: str) -> State: ...
+    def restart(self, name: str) -> None: ...
+
+
+class Systemd:
+    """The machine's own manager."""
+
+    live = True
+
+    def read_unit(self, name: str) -> Unit:
+        """All files of the unit in systemd's order, from the disk. Raises Refused where there is nothing to edit."""
+        facts = self._properties(
+            name, _UNIT, "Id", "LoadState", "FragmentPath", "DropInPaths", "NeedDaemonReload", "Transient"
+        )
+        identity, load, fragment, drop_ins, stale, transient = facts
+        if load == "not-found":
+            raise Refused(f"{name} is not known to systemd: see `systemctl list-unit-files 'sglang*'`")
+        if load == "masked" or fragment == "/dev/null":
+            raise Refused(f"{identity} is masked: systemctl unmask it first")
+        if transient or not fragment:
+            raise Refused(f"{identity} has no unit file (it is transient): nothing to edit")
+        if not stale:
+            return Unit(identity, read_files((fragment, *drop_ins)))
+        found = search(identity, self._unit_path())
+        note = "the loaded unit differs from the files on disk: the restart will bring in those changes too"
+        return replace(found, need_daemon_reload=True, notes=(note,))
+
+    def loaded(self, name: str) -> Loaded:
+        commands, environment, unset, files = self._properties(
+            name, _SERVICE, "ExecStart", "Environment", "UnsetEnvironment", "EnvironmentFiles"
+        )
+        return Loaded(
+            tuple(tuple(command[1]) for command in commands),
+            tuple(environment),
+            tuple(unset),
+            tuple((path, bool(optional)) for path, optional in files),
+        )
+
+    def state(self, name: str) -> State:
+        names = "ActiveState,SubState,Result,InvocationID,NRestarts,MainPID,Job"
+        text = _run(["systemctl", "show", "-p", names, "--", name]).stdout
+        facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        return State(
+            active=facts.get("ActiveState", ""),
+            sub=facts.get("SubState", ""),
+            result=facts.get("Result", ""),
+            invocation=facts.get("InvocationID", ""),
+            restarts=int(facts.get("NRestarts") or 0),
+            pid=int(facts.get("MainPID") or 0),
+            job=facts.get("Job", "") not in ("", "0"),
+        )
+
+    def reload(self) -> None:
+        _run(["systemctl", "daemon-reload"], limit=120)
+
+    def restart(self, name: str) -> None:
+        """Queue a restart; `state` shows how it goes. The start limit of earlier crashes is lifted first."""
+        _run(["systemctl", "reset-failed", "--", name], check=False)
+        _run(["systemctl", "restart", "--no-block", "--", name])
+
+    def verify(self, before: Unit, after: Unit) -> tuple[str, ...]:
+        """What `systemd-analyze verify` says of `after` and did not say of `before`: both staged, neither installed."""
+        said = Counter(_verify(before))
+        return tuple((Counter(_verify(after)) - said).elements())
+
+    def list_units(self, *globs: str) -> tuple[str, ...]:
+        """Names of the services matching the globs, running or only installed."""
+        found: set[str] = set()
+        for verb in ("list-units", "list-unit-files"):
+            argv = ["systemctl", verb, "--all", "--plain", "--no-legend", "--type=service", "--", *globs]
+            lines = _run(argv if verb == "list-units" else [word for word in argv if word != "--all"]).stdout
+            found |= {line.split()[0] for line in lines.splitlines() if line.strip()}
+        return tuple(sorted(name for name in found if not name.endswith("@.service")))
+
+    def _properties(self, name: str, interface: str, *names: str) -> list[Any]:
+        argv = ["busctl", "--json=short", "get-property", "org.freedesktop.systemd1", object_path(name), interface]
+        lines = _run([*argv, *names]).stdout.splitlines()
+        if len(lines) != len(names):
+            raise Unreachable(f"systemd gave no answer about {name}")
+        return [json.loads(line)["data"] for line in lines]
+
+    def _unit_path(self) -> tuple[Path, ...]:
+        argv = ["busctl", "--json=short", "get-property", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]
+        answer = _run([*argv, "org.freedesktop.systemd1.Manager", "UnitPath"]).stdout
+        return tuple(Path(folder) for folder in json.loads(answer)["data"])
+
+
+class Folder:
+    """Unit files below a folder (--root): read and verified as far as can be, nothing is reloaded or restarted."""
+
+    live = False
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise InputError(f"{root} is not a folder")
+        self.root = root
+
+    def read_unit(self, name: str) -> Unit:
+        found = search(name, unit_folders(self.root))
+        prefix = str(self.root.resolve()).rstrip("/")
+        for file in found.files:
+            if not file.path.startswith(f"{prefix}/"):
+                raise Refused(f"{file.path} is a link out of {self.root}: put the file itself there")
+        files = tuple(replace(file, path=file.path.removeprefix(prefix)) for file in found.files)
+        return replace(found, files=files)
+
+    def verify(self, before: Unit, after: Unit) -> tuple[str, ...]:
+        """Where systemd-analyze is installed; a machine without systemd can still preview."""
+        try:
+            return Systemd().verify(before, after)
+        except Unreachable:
+            return ()
+
+    def reload(self) -> None:
+        return
+
+    def loaded(self, name: str) -> Loaded:
+        raise Unreachable(f"{name} lies below {self.root}: no manager has loaded it")
+
+    def state(self, name: str) -> State:
+        raise Unreachable(f"{name} lies below {self.root}: it does not run")
+
+    def restart(self, name: str) -> None:
+        return
+
+
+def object_path(name: str) -> str:
+    """The unit's place on the bus: every byte but letters and digits is escaped, a leading digit too."""
+    escaped = re.sub(rb"[^A-Za-z0-9]|^[0-9]", lambda found: b"_%02x" % found[0][0], name.encode())
+    return f"/org/freedesktop/systemd1/unit/{escaped.decode()}"
+
+
+def environment(manager: Manager, name: str) -> dict[str, str]:
+    """What the server gets from the unit, environment files included (root can read them all)."""
+    held = manager.loaded(name)
+    found = dict(item.partition("=")[::2] for item in held.environment)
+    for path, _ in held.environment_files:
+        try:
+            found |= environment_file(Path(path).read_text("utf-8", "surrogateescape"))
+        except OSError:
+            continue
+    return {key: value for key, value in found.items() if key not in held.unset}
+
+
+def environment_files(unit: Effective) -> dict[str, str]:
+    """Names set by EnvironmentFile= -> the file, as far as it may be read: those beat Environment=."""
+    found: dict[str, str] = {}
+    for entry in unit.environment_files:
+        path = Path(entry.removeprefix("-"))
+        try:
+            text = path.read_text("utf-8", "surrogateescape")
+        except OSError:
+            continue
+        found |= dict.fromkeys(environment_file(text), str(path))
+    return found
+
+
+def _verify(unit: Unit) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="triage-verify-") as stage:
+        folder = Path(stage) / f"{unit.name}.d"
+        folder.mkdir()
+        for at, file in enumerate(unit.files):
+            target = Path(stage) / unit.name if at == 0 else folder / file.path.rsplit("/", 1)[-1]
+            target.write_bytes(file.text.encode("utf-8", "surrogateescape"))
+        argv = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(Path(stage) / unit.name)]
+        done = _run(argv, check=False, limit=120, SYSTEMD_UNIT_PATH=f"{stage}:")
+        # Line numbers move with every comment of the drop-in; what is said counts.
+        lines = [re.sub(r":\d+:", ":", line.replace(stage, "")) for line in done.stderr.splitlines() if line.strip()]
+        return [*lines, *([f"systemd-analyze verify ends with {done.returncode}"] if done.returncode else [])]
+
+
+def _run(argv: list[str], *, check: bool = True, limit: float = 60, **extra: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "cat", **extra}
+    bus = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS")
+    if bus and os.geteuid():
+        environment["DBUS_SYSTEM_BUS_ADDRESS"] = bus
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=limit, env=environment, stdin=subprocess.DEVNULL, check=False
+        )
+    except FileNotFoundError:
+        raise Unreachable(f"{argv[0]} is not installed: this machine has no systemd (use --root DIR)") from None
+    except subprocess.TimeoutExpired:
+        raise Unreachable(f"{' '.join(argv[:2])} gave no answer in {limit:.0f} s") from None
+    if check and done.returncode:
+        said = " ".join(done.stderr.split())[:300]
+        if "ermission denied" in said or "uthentication" in said or "ccess denied" in said:
+            raise NotPermitted(f"{' '.join(argv[:2])} needs root: {said}")
+        raise Unreachable(f"{' '.join(argv[:2])} failed: {said}")
+    return done
