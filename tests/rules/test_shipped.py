@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from triage.model import Crash
-from triage.rule import Rule
+from triage.edits import Change, long_name
+from triage.model import Crash, Refused
+from triage.policy import Policy
+from triage.rule import PLACEHOLDER, Rule
 from triage.rulebook import Evidence, Rulebook
 from triage.rulecheck import check, crashes_of
 from triage.rulefile import load_proof, load_rules
@@ -98,3 +100,23 @@ def test_the_story_is_told_right() -> None:
         "--speculative-num-draft-tokens",
         "--speculative-dflash-block-size",
     }
+
+
+def test_the_shipped_policy_lets_every_shipped_edit_through() -> None:
+    """What a rule offers to carry out, root must not refuse; captured names and values are for planning to judge."""
+    policy = Policy.load(shipped("packaging") / "policy.toml")
+    refused = []
+    for rule in RULES:
+        for remedy in rule.remedies:
+            for edit in remedy.edits:
+                if PLACEHOLDER.search(f"{edit.value} {edit.names}"):
+                    continue
+                value = {"scale-flag": 2, "step-flag": 0.8}.get(edit.op, edit.value)
+                after = None if edit.op in ("remove-flag", "unset-env") else "" if value is None else str(value)
+                kind = edit.op.rsplit("-", 1)[-1]
+                for name in edit.names:
+                    try:
+                        policy.check("sglang.service", [Change(kind, long_name(name) or name, "1", after)])
+                    except Refused as reason:
+                        refused.append(f"{rule.id}: {reason}")
+    assert refused == []
