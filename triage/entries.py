@@ -13,7 +13,7 @@ from triage.dumps import Dump
 from triage.lanes import Report
 from triage.model import Line, Link
 from triage.signs import Kind, Sign
-from triage.tracebacks import Traceback, engine_frame, is_engine
+from triage.tracebacks import CUT, Traceback, engine_frame, is_engine
 
 
 @dataclass(slots=True)
@@ -69,9 +69,9 @@ def lost_entry(report: Report, now: int | None) -> Entry:
     """A traceback that broke off before its exception."""
     body = report.body
     frames = tuple(body.frames)
-    link = Link("CutTraceback", "the log ends before the exception", engine_frame(frames), frames)
-    kind = Kind.REQUEST if signs.is_request(body.lead) else Kind.BARE
-    entry = Entry(kind, "traceback", "a traceback without its end", list(body.lines), list(body.texts), (link,))
+    link = Link(CUT, "the log ends before the exception", engine_frame(frames), frames)
+    kind = Kind.REQUEST if signs.is_request(body.lead) else Kind.HINT
+    entry = Entry(kind, "cut", "a traceback without its end", list(body.lines), list(body.texts), (link,))
     entry.rank, entry.pid, entry.cut, entry.time = report.rank, report.pid, True, now
     return entry
 

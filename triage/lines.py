@@ -19,13 +19,17 @@ _GLUED = re.compile(r".(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] )")
 
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _SHORT = re.compile(
-    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|" + _STAMP + r"|\[ *\d+\.\d+\])"
+    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|"
+    + _STAMP
+    + r"|\[ *\d+\.\d+\]|\d\d:\d\d:\d\d(?= \S+ \S+\[))"
     r" (?P<host>[\w.-]+) (?P<ident>[^\s\[\]]+?)(?:\[(?P<pid>\d+)\])?: ?"
 )
 _COMPOSE = re.compile(r"(?P<ident>[A-Za-z0-9][\w.-]*) +\| ?")
 _DOCKER = re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (?:std(?:out|err) [FP] )?")
 _BRACKET = re.compile(r"\[(?:pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
-_DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]) ")
+_DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) ")
+_KERNEL = re.compile(r"(?P<ident>kernel): ")
+_ARROW = re.compile(r"--> ?")
 _RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
 _SGLANG = re.compile(
@@ -33,8 +37,8 @@ _SGLANG = re.compile(
     r"\[(?:gpu=(?P<gpu>\d+)|(?P<tag>[A-Z]{2}\d+))\] ?"
 )
 _LOGGER = re.compile(
-    r"(?P<stamp>" + _STAMP + r")(?:\s+-)?\s+(?:[\w.]+ - )?"
-    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\s+-)?:?\s+"
+    r"(?P<stamp>" + _STAMP + r")(?:\s+[-|])?\s+(?:[\w.]+ - )?"
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\s+-)?:?\s+(?:\| [\w.<>-]+ \| )?"
 )
 _LEVEL = re.compile(
     r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)(?::\s+| +(?=[\w./]+\.py:\d+))(?:[\w./]+\.py:\d+: )?"
@@ -55,6 +59,7 @@ class Parsed:
     pid: int | None = None
     host: str | None = None
     ident: str | None = None  # journalctl's or compose's name of the writer
+    kernel: bool = False  # the prefix is the kernel's: dmesg's time, or 'kernel:'
 
 
 def parse(raw: str) -> Parsed:
@@ -62,7 +67,7 @@ def parse(raw: str) -> Parsed:
     text = visible(raw)
     stamp = host = ident = rank = level = None
     pid: int | None = None
-    headed = False
+    headed = kernel = False
     for _ in range(4):  # supervisors stack: journalctl over compose over Ray
         match = _supervisor(text)
         if match is None:
@@ -74,6 +79,7 @@ def parse(raw: str) -> Parsed:
         ident = groups.get("ident") or ident
         rank = _rank_word(groups.get("rank")) or rank
         pid = int(groups["pid"]) if groups.get("pid") else pid
+        kernel = kernel or groups.get("ident") == "kernel" or match.re is _DMESG
     if text.startswith("["):
         match = _SGLANG.match(text)
         if match is not None:
@@ -97,7 +103,7 @@ def parse(raw: str) -> Parsed:
         headed = True
         level = _GLOG_LEVEL.get(match["level"], match["level"])
         text = text[match.end() :]
-    return Parsed(text, headed, rank, level, stamp, pid, host, ident)
+    return Parsed(text, headed, rank, level, stamp, pid, host, ident, kernel)
 
 
 def visible(raw: str) -> str:
@@ -133,8 +139,8 @@ def _supervisor(text: str) -> re.Match[str] | None:
     if first.isdigit():
         return _SHORT.match(text) or _DOCKER.match(text) or _COMPOSE.match(text)
     if first.isalpha():
-        return _SHORT.match(text) or _COMPOSE.match(text)
-    return None
+        return _SHORT.match(text) or _COMPOSE.match(text) or _KERNEL.match(text)
+    return _ARROW.match(text) if first == "-" else None
 
 
 def _rank_word(word: str | None) -> str | None:

@@ -16,6 +16,7 @@ from triage.signs import Kind, Sign, signal_word
 # ---------------------------------------------------------------- kernel
 
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+), (?:pid='?(?P<pid>\d+)'?)?(?P<rest>.*)")
+_GONE = re.compile(r"NVRM: .*(?:fallen off the bus|RmInitAdapter failed)")
 _OOM = re.compile(
     r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]*)\)"
 )
@@ -35,6 +36,8 @@ def read_kernel(text: str) -> Sign | None:
             role = Role.ROOT if kind is Kind.HARDWARE else Role.CONFIRMATION
             pid = int(match["pid"]) if match["pid"] else None
             return Sign(f"xid{number}", kind, role, f"Xid {number}", text.strip(), "the GPU's driver reported it", pid)
+    if "NVRM" in text and _GONE.match(text):
+        return Sign("gone", Kind.HINT, Role.CONFIRMATION, "Xid 79", text.strip(), "the driver lost the GPU")
     if "ut of memory: Kill" in text:
         match = _OOM.search(text)
         if match is not None and match["name"].startswith(_SERVER_NAMES):

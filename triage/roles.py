@@ -47,10 +47,15 @@ def _replaces(new: Entry, root: Entry) -> bool:
 
 def promote(entries: list[Entry]) -> Entry | None:
     """Where no failure can be a root: the best of those that usually are not; None if only parents' lines are there."""
-    for entry in entries:
-        if entry.kind is Kind.HINT and not entry.name.startswith("xid"):
-            return entry
-    return next((entry for entry in entries if entry.kind is Kind.HINT), None)
+    hints = [entry for entry in entries if entry.kind is Kind.HINT]
+    return min(hints, key=_weakness, default=None)
+
+
+def _weakness(entry: Entry) -> int:
+    """Of hints an exception says most, then a library's line, a cut traceback, a device assert, the driver's view."""
+    if entry.name == "traceback":
+        return 0
+    return {"cut": 2, "assert": 3}.get(entry.name, 4 if entry.name.startswith("xid") else 1)
 
 
 def assign(root: Entry, entries: list[Entry]) -> list[tuple[Entry, Role, str]]:

@@ -13,7 +13,7 @@ from triage.crashes import OpenCrash, kept
 from triage.entries import Entry, lost_entry, refresh, report_entry, sign_entry
 from triage.lanes import Lanes, News, Report
 from triage.lines import Parsed, is_progress, parse
-from triage.manager import Word, end_sign
+from triage.manager import Word, end_sign, read_kernel
 from triage.milestones import STOP_TEXTS, Progress
 from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role, UnitEnd
 from triage.roles import Signs
@@ -37,6 +37,7 @@ class Run:
         "_limit",
         "_over",
         "_pending",
+        "_spoke",
         "_suppressed_at",
         "_time",
         "end",
@@ -65,6 +66,7 @@ class Run:
         self._limit = False
         self._over = False  # the log of this server ends here
         self._suppressed_at: int | None = None
+        self._spoke = False  # a record with SGLang's own head was read
 
     @property
     def key(self) -> str:
@@ -134,6 +136,11 @@ class Run:
         if parsed.headed and text.startswith(STOP_TEXTS):
             self._stop_text(line, text)
             return events
+        if parsed.headed:
+            self._spoke = True
+        elif self.plain and (parsed.kernel or not self._spoke) and ("NVRM" in text or "ut of memory: Kill" in text):
+            kernel = read_kernel(text)  # a copy of the kernel's log, or one pasted into this one
+            return events + self.add_sign(line, kernel, text) if kernel is not None else events
         sign = signs.read(text)
         if sign is not None:
             events += self.add_sign(line, sign, text, pid, parsed)

@@ -98,6 +98,20 @@ def _cascade(name: str, why: str, *, ends: bool = False, word: str = "") -> Call
     return make
 
 
+def _signalled(match: re.Match[str], text: str) -> Sign:
+    return Sign("native", Kind.NATIVE, Role.ROOT, match["what"], text, "a debugger or handler wrote it")
+
+
+def _library(word: str, why: str) -> Callable[[re.Match[str], str], Sign]:
+    """A line that a library prints where it fails: a root only where nothing better follows."""
+
+    def make(match: re.Match[str], text: str) -> Sign:
+        name = word or match["word"]
+        return Sign(name, Kind.HINT, Role.ROOT, name, text, why)
+
+    return make
+
+
 def _usage(match: re.Match[str], _text: str) -> Sign:
     return Sign(
         "usage", Kind.FATAL, Role.ROOT, "UsageError", match["message"].strip(), "the arguments were refused", None, True
@@ -190,7 +204,13 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         _native("SIGABRT", "the C library aborted"),
     ),
     ("HSA_STATUS_ERROR", r".*HSA_STATUS_ERROR_", _native("SIGABRT", "the ROCm runtime aborted")),
-    ("atchdog timeout", r"(?:\w+ )?[Ww]atchdog timeout \((?!.*self\.soft=True)", _watchdog),
+    ("atchdog timeout", r"(?:\w+ )?[Ww]atchdog timeout(?:$| \((?!.*self\.soft=True))", _watchdog),
+    ("received signal SIG", r".*received signal (?P<what>SIG[A-Z]+)", _signalled),
+    (
+        "with exception ",
+        r"(?:Prefill|Decode) \w+ failed for request .*with exception (?P<word>[A-Z]\w+Error)\(",
+        _library("", "a transfer failed"),
+    ),
     ("collective operation timeout", r".*Watchdog caught collective operation timeout", _collective),
     ("address already in use", r"\[Errno 98\] .*address already in use", _bind),
     (
@@ -207,7 +227,36 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     ("Assertion ", r".*\.cuh?:\d+: .*Assertion `.*(?:failed|`)", _assert),
 )
-_COMPILED = tuple((anchor, re.compile(expression), make) for anchor, expression, make in _LINES)
+# What libraries print where they fail, in a log that may hold nothing else. At the head of a line only: a request that
+# quotes one has something before it.
+_HEAD = r"[^'\"={}]{0,120}"
+_LIBRARIES: tuple[tuple[str, str, str], ...] = (
+    ("llegal memory access", _HEAD + r"[Ii]llegal memory access", "CudaError"),
+    ("llegal memory", r"[Ii]llegal memory$", "CudaError"),
+    ("CUDA error: ", _HEAD + r"CUDA error: ", "CudaError"),
+    ("CUDA_ERROR_", _HEAD + r"CUDA_ERROR_[A-Z_]+", "CudaError"),
+    ("cudaError", r"cudaError[A-Z]\w+", "CudaError"),
+    ("Cuda error ", _HEAD + r"Cuda error \S+\.cuh?:\d+", "CudaError"),
+    ("CUBLAS_STATUS_", _HEAD + r"CUBLAS_STATUS_(?!SUCCESS)", "CublasError"),
+    ("HIP error: ", _HEAD + r"HIP error: ", "HipError"),
+    ("NCCL WARN", _HEAD + r"NCCL WARN .*(?:[Ee]rror|[Ff]ail)", "NcclError"),
+    ("NVLink SHARP", _HEAD + r"Failed to bind NVLink SHARP", "NcclError"),
+    (
+        "nvshmem",
+        _HEAD + r"(?:nvshmem\w* initialization failed|nvshmem detect topo failed|neither nv_peer_mem)",
+        "NvshmemError",
+    ),
+    ("ibgda.cpp", _HEAD + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
+    ("DeepEP", r"DeepEP (?:error|dispatch|combine|timeout)\b.*timeout", "DeepEPError"),
+    ("undefined symbol: ", _HEAD + r"undefined symbol: ", "ImportError"),
+    ("cannot import name ", r"cannot import name ", "ImportError"),
+    ("Could not load any", r"\[\w+\] CRITICAL: Could not load any ", "ImportError"),
+    ("Capture cuda graph failed: ", r"Capture cuda graph failed: ", "Exception"),
+)
+
+_COMPILED = tuple((anchor, re.compile(expression), make) for anchor, expression, make in _LINES) + tuple(
+    (anchor, re.compile(expression), _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES
+)
 
 # Exceptions that only say that somebody else is gone.
 _PEER_LOST = re.compile(

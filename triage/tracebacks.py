@@ -14,6 +14,7 @@ from enum import Enum, auto
 from triage.model import Frame, Line, Link
 
 HEADER = "raceback (most recent call last):"  # the first letter gets lost in pasted logs
+CUT = "CutTraceback"  # triage's word for frames without their exception
 MAX_LINES = 600  # of one traceback, chain included
 MAX_FRAMES = 300  # of one link
 MAX_MESSAGE_LINES = 40
@@ -247,6 +248,8 @@ class Traceback:
             self._state = "chain"
             self._aliens = 0
             return Fate.TAKEN
+        if not headed and self._goes_on(line, text):
+            return Fate.TAKEN
         if headed or text.startswith(_ENDS_MESSAGE) or FRAME.match(text) or _WARNING.match(text):
             if text.startswith("Possible solutions"):  # advice: seen, never part of the message
                 self.keep(line, text)
@@ -262,6 +265,23 @@ class Traceback:
         self.keep(line, text)
         return Fate.TAKEN
 
+    def _goes_on(self, line: Line, text: str) -> bool:
+        """A log that was cut or pasted in part: frames whose header is missing, bare exceptions one below the other."""
+        if len(self._parts) >= 20 or self._state != "message":
+            return False
+        frame = FRAME.match(text)
+        if frame is not None:
+            self._parts.append(_Part(_Joint.CAUSE))
+            self._state = "frames"
+            self._frames(line, text, headed=False)
+            return True
+        found = exception_line(text, plain=True) if not self._parts[-1].frames else None
+        if found is None or found[0] == self._parts[-1].name:
+            return False
+        self._parts.append(_Part(_Joint.CAUSE, [], found[0], [found[1]]))
+        self.keep(line, text)
+        return True
+
     def _alien(self) -> Fate:
         self._aliens += 1
         return self.end() if self._aliens > 200 else Fate.ALIEN
@@ -271,13 +291,16 @@ class Traceback:
     def chain(self) -> tuple[Link, ...]:
         """Deepest cause first. A context joins only where it belongs: a fallback that was tried first is no cause."""
         parts = [part for part in self._parts if part.name]
+        rest = self._parts[-1]
+        if parts and rest.frames and not rest.name and self._dead:
+            parts.append(_Part(rest.joint, rest.frames, CUT))
         links: list[_Part] = []
         for n, part in enumerate(parts):
             if n == 0:
                 links = [part]
             elif part.joint is _Joint.INNER:
                 links.insert(0, part)
-            elif part.joint is _Joint.CAUSE or belongs(links[-1], part):
+            elif part.joint is _Joint.CAUSE or part.name == CUT or belongs(links[-1], part):
                 links.append(part)
             else:
                 links = [part]
