@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from triage.dropin import InForce, Rendered, Standing, check_own_file, in_force, mode, render, standing
-from triage.edits import Change, Draft, draft
+from triage.edits import Draft, draft
 from triage.ledger import Ledger, Record
 from triage.model import ActionState, Refused, Request, Unit, UnitFile, VerificationFailed
 from triage.place import Place
 from triage.policy import Policy
 from triage.readiness import Proof
-from triage.systemctl import Loaded, Manager, environment_files
+from triage.systemctl import Loaded, Manager, check_environment
 from triage.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
 
 _ATTEMPTS = 5  # starts of one action; then what is there is restored rather than tried again
@@ -110,7 +110,7 @@ class Carrier:
                 raise Refused("the file would not be the one that was shown: plan again")
             if request.kind == "apply":
                 policy.check(unit.name, rendered.changes)
-                check_environment(unit, rendered.changes)
+                check_environment(effective(unit), [change.name for change in rendered.changes if change.kind == "env"])
         with record.step("stage"):
             said = self.manager.verify(unit, _with_text(unit, rendered.text))
             if said:
@@ -360,16 +360,6 @@ def _loaded_as(source: str, held: str) -> bool:
         "%" if part == "%%" else ".*" if part.startswith("%") and len(part) == 2 else re.escape(part) for part in parts
     )
     return re.fullmatch(pattern, held, re.S) is not None
-
-
-def check_environment(unit: Unit, changes: tuple[Change, ...]) -> None:
-    """Raise Refused where a file of EnvironmentFile= would win over the change."""
-    files = environment_files(effective(unit))
-    for change in changes:
-        if change.kind == "env" and change.after is not None and change.name in files:
-            raise Refused(
-                f"{change.name} is set in {files[change.name]}, which beats Environment=: change it there by hand"
-            )
 
 
 def _attempts(record: Record) -> int:

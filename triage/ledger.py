@@ -146,7 +146,9 @@ class Record:
         if found is None:
             number = 1 + max((sequence(result) for result in ledger.results()), default=0)
             kept = {"sequence": str(number)}
-            found = ActionResult(request, ActionState.RUNNING, (), clock(), kept=kept)
+            time = clock()
+            claimed = Step("claim", StepState.DONE, time)
+            found = ActionResult(request, ActionState.RUNNING, (claimed,), time, kept=kept)
         record = cls(ledger, found, clock)
         if record.result.ended is None:
             record.keep(attempts=str(int(record.kept.get("attempts", "0")) + 1))
@@ -211,6 +213,6 @@ class Record:
 
     def _end(self, state: StepState, text: str) -> None:
         steps = self.result.steps
-        last = replace(steps[-1], state=state, text=mask(text)[:500])
+        last = replace(steps[-1], state=state, time=self.clock(), text=mask(text)[:500])
         self.result = replace(self.result, steps=(*steps[:-1], last))
         self.save()

@@ -205,6 +205,8 @@ class _Asker:
     def run(self) -> Answer:
         try:
             return self._run()
+        except TimeoutError:
+            return Answer(False, f"no answer to the probe in {self.timeout:.0f} s")
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, IndexError) as error:
             return Answer(False, f"the probe got no proper answer: {_why(error)}")
 

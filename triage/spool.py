@@ -61,6 +61,22 @@ class Spool:
             return ()
         return tuple(sorted(name for name in names if not name.startswith(".")))
 
+    def withdraw(self, action: str) -> bool:
+        """Take a request back that root has not claimed; False where it has."""
+        try:
+            (self.folder / REQUESTS / action).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def waiting_requests(self) -> tuple[Request, ...]:
+        """Those of them that can be read."""
+        found = []
+        for name in self.waiting():
+            with contextlib.suppress(OSError, Refused):
+                found.append(wire.load_request((self.folder / REQUESTS / name).read_bytes()))
+        return tuple(found)
+
     # ------------------------------------------------------------ root's side
 
     def claim(self, ledger: Ledger, log: Callable[[str], None], root: str = "") -> bool:

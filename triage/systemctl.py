@@ -13,6 +13,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -188,6 +189,14 @@ class Folder:
         return
 
 
+def is_active(name: str) -> bool:
+    """Whether that unit of the system runs; False too where there is no systemd."""
+    try:
+        return _run(["systemctl", "is-active", "--quiet", "--", name], check=False).returncode == 0
+    except Unreachable:
+        return False
+
+
 def object_path(name: str) -> str:
     """The unit's place on the bus: every byte but letters and digits is escaped, a leading digit too."""
     escaped = re.sub(rb"[^A-Za-z0-9]|^[0-9]", lambda found: b"_%02x" % found[0][0], name.encode())
@@ -206,17 +215,17 @@ def environment(manager: Manager, name: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if key not in held.unset}
 
 
-def environment_files(unit: Effective) -> dict[str, str]:
-    """Names set by EnvironmentFile= -> the file, as far as it may be read: those beat Environment=."""
-    found: dict[str, str] = {}
+def check_environment(unit: Effective, names: Iterable[str]) -> None:
+    """Raise Refused where a file of EnvironmentFile= sets one of the names, as far as the files may be read here."""
     for entry in unit.environment_files:
         path = Path(entry.removeprefix("-"))
         try:
-            text = path.read_text("utf-8", "surrogateescape")
+            taken = environment_file(path.read_text("utf-8", "surrogateescape"))
         except OSError:
             continue
-        found |= dict.fromkeys(environment_file(text), str(path))
-    return found
+        for name in names:
+            if name in taken:
+                raise Refused(f"{name} is set in {path}, which beats Environment=: change it there by hand")
 
 
 def _verify(unit: Unit) -> list[str]:

@@ -1,0 +1,196 @@
+"""`triage apply`, `rollback`, `actions`, `workarounds` below a folder: the real one-shot, files byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from tests.store.made import HOST, T0, UNIT, closed, made_finding, record
+from triage.cli import actions as commands
+from triage.model import ActionState, InputError, NotPermitted, Outcome, Refused
+from triage.request import Requester, applicable, find_remedy
+from triage.settings import load_settings
+from triage.store import Store, WantedRollback
+
+Type = Callable[..., Result]
+TEXT = "[Service]\nExecStart=/opt/sglang/bin/python -m sglang.launch_server --model-path /m --tp 8 --api-key s3cret\n"
+
+
+@pytest.fixture
+def root(home: Path) -> Path:
+    folder = home / "machine"
+    (folder / "etc/systemd/system").mkdir(parents=True)
+    (folder / "etc/systemd/system" / UNIT).write_text(TEXT)
+    return folder
+
+
+@pytest.fixture
+def incident(store: Store) -> int:
+    record(store, closed(made_finding()))
+    return 1
+
+
+def drop_in(root: Path) -> Path:
+    return root / f"etc/systemd/system/{UNIT}.d/zzz-triage.conf"
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_applied_shown_and_undone(store: Store, run: Type, root: Path, incident: int) -> None:
+    before = files(root)
+    result = run("apply", "1", "--yes", "--root", str(root))
+    assert result.exit_code == 0, result.output
+    assert "+    --disable-cuda-graph" in result.stdout
+    assert "a third of the speed" in result.stdout
+    assert "s3cret" not in result.output
+    assert "✓ write" in result.stderr
+    assert "--disable-cuda-graph" in drop_in(root).read_text()
+    row = store.action("i1-1")
+    assert (row.state, row.incident, row.edits[0].name) == (ActionState.UNVERIFIED, 1, "--disable-cuda-graph")
+    assert "unverified" in run("actions", "list").stdout
+    shown = run("actions", "show", "i1-1").stdout
+    assert "Turn CUDA graphs off" in shown
+    assert "✓ write" in shown
+    assert json.loads(run("actions", "show", "i1-1", "--json").stdout)["action"]["state"] == "unverified"
+    assert "i1-1" in run("workarounds").stdout
+    assert json.loads(run("workarounds", "list", "--json").stdout)["items"][0]["name"] == "i1-1"
+    again = run("apply", "1", "--yes", "--root", str(root))
+    assert again.exit_code == 3
+    assert "already there" in str(again.exception)
+    undone = run("rollback", "i1-1", "--yes", "--root", str(root))
+    assert undone.exit_code == 0, undone.output
+    assert files(root) == before
+    assert not drop_in(root).parent.exists()
+    assert store.action("i1-1").state is ActionState.UNDONE
+    assert run("workarounds", "list").stdout == ""
+
+
+def test_a_dry_run_changes_nothing(run: Type, root: Path, incident: int, home: Path) -> None:
+    before = files(root)
+    result = run("apply", "1", "--dry-run", "--root", str(root))
+    assert result.exit_code == 0
+    assert "+    --disable-cuda-graph" in result.stdout
+    assert files(root) == before
+    assert "No actions" in run("actions", "list").stderr
+
+
+def test_without_a_terminal_and_without_yes_it_refuses(run: Type, root: Path, incident: int) -> None:
+    before = files(root)
+    result = run("apply", "1", "--root", str(root))
+    assert result.exit_code == 3
+    assert "no --yes" in str(result.exception)
+    assert files(root) == before
+
+
+def test_a_plan_of_a_crash_that_harmed_nobody_is_refused(store: Store, run: Type, root: Path) -> None:
+    record(store, closed(made_finding(outcome=Outcome.UNKNOWN)))
+    result = run("apply", "1", "--yes", "--root", str(root))
+    assert result.exit_code == 3
+    assert "only a fatal or degraded crash" in str(result.exception)
+
+
+def test_an_unknown_remedy_action_or_incident_is_an_input_error(run: Type, root: Path, incident: int) -> None:
+    for words in (("apply", "1", "--remedy", "magic"), ("apply", "9"), ("rollback", "i9-9"), ("actions", "show", "x")):
+        more = () if words[0] == "actions" else ("--yes", "--root", str(root))
+        result = run(*words, *more)
+        assert result.exit_code == 2
+        assert isinstance(result.exception, InputError)
+
+
+def test_undoing_without_the_folder_says_where_it_was_applied(
+    run: Type, root: Path, incident: int, store: Store
+) -> None:
+    run("apply", "1", "--yes", "--root", str(root))
+    store.host = store.action("i1-1").host
+    with pytest.raises(Refused, match=f"add --root {root}"):
+        Requester(load_settings(), store).plan_rollback(store.action("i1-1"), "i1-2", T0)
+
+
+def test_retiring_is_an_undoing_with_its_reason(run: Type, root: Path, incident: int, store: Store) -> None:
+    run("apply", "1", "--yes", "--root", str(root))
+    assert run("workarounds", "retire", "i1-1", "--yes", "--root", str(root)).exit_code == 0
+    assert store.action("i1-2").reason == "retired: needed no more"
+    assert not drop_in(root).exists()
+
+
+def test_a_unit_of_another_host_is_applied_there(store: Store, incident: int) -> None:
+    store.host = "elsewhere"
+    requester = Requester(load_settings(), store)
+    view = store.incident(1)
+    with pytest.raises(Refused, match=f"runs on {HOST}"):
+        requester.plan(view.incident, view.crashes[0].document, "no-graph", "i1-1", T0)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_without_rights_the_command_that_has_them_is_told(store: Store, root: Path, incident: int) -> None:
+    requester = Requester(load_settings(), store)
+    assert not requester.listening()
+    view = store.incident(1)
+    plan = Requester(load_settings(), store, root=root).plan(
+        view.incident, view.crashes[0].document, "no-graph", "i1-1", T0
+    )
+    with pytest.raises(NotPermitted, match="sudo"):
+        requester.apply(plan, "i1-1", T0, "me")
+
+
+class Idle:
+    """A one-shot that never gets to the request."""
+
+    def wait(self) -> int:
+        return 0
+
+    def poll(self) -> None:
+        return None
+
+
+def test_one_action_at_a_time_on_a_unit(
+    store: Store, root: Path, incident: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requester = Requester(load_settings(), store, root=root)
+    monkeypatch.setattr(requester, "_start_one_shot", lambda: Idle())
+    view = store.incident(1)
+    document = view.crashes[0].document
+    requester.apply(requester.plan(view.incident, document, "no-graph", "i1-1", T0), "i1-1", T0, "me")
+    assert requester.action_name(1) == "i1-2"
+    with pytest.raises(Refused, match="i1-1 is under way"):
+        requester.apply(requester.plan(view.incident, document, "no-graph", "i1-2", T0), "i1-2", T0, "me")
+    with pytest.raises(Refused, match="exists already"):
+        requester.apply(requester.plan(view.incident, document, "no-graph", "i1-1", T0), "i1-1", T0, "me")
+
+
+def test_the_worker_files_a_rollback_once_and_notes_what_it_cannot_file(
+    store: Store, run: Type, root: Path, incident: int
+) -> None:
+    run("apply", "1", "--yes", "--root", str(root))
+    store.host = host = store.action("i1-1").host
+    requester = Requester(load_settings(), store, root=root)
+    wanted = WantedRollback("i1-1", host, UNIT, 1, "the signature came back 7 s after", T0)
+    assert requester.file_rollback(wanted, T0) == "i1-1-back"
+    assert requester.file_rollback(wanted, T0) == "i1-1-back"
+    assert [result.state for result in requester.follow("i1-1-back")][-1] is ActionState.UNDONE
+    assert not drop_in(root).exists()
+    assert store.action("i1-1-back").reason == wanted.reason
+    run("apply", "1", "--yes", "--root", str(root))
+    drop_in(root).write_text("# by hand\n")
+    again = WantedRollback(store.workarounds()[0].name, host, UNIT, 1, "came back", T0)
+    requester.file_rollback(again, T0)
+    assert any("changed by hand" in line.text for line in store.incident(1).timeline)
+
+
+def test_remedies_are_found_by_their_id_in_the_document(store: Store, incident: int) -> None:
+    document = store.incident(1).crashes[0].document
+    assert applicable(document) == ("no-graph",)
+    rule, remedy = find_remedy(document, "no-graph")
+    assert (rule, remedy.edits[0].op) == ("dflash-none", "set-flag")
+
+
+def test_every_command_is_registered() -> None:
+    for name in ("apply", "rollback", "actions", "workarounds", "verify"):
+        assert getattr(commands, name).name == name

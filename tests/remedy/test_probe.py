@@ -1,0 +1,295 @@
+"""The probe asks as a client would, and believes only a real answer; waiting sees a crash at once."""
+
+import json
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triage.model import Refused
+from triage.probe import Endpoint, Kind, endpoint, healthy, probe
+from triage.readiness import Limits, Proof
+from triage.systemctl import Loaded, State
+
+
+class StandIn:
+    """A server in a thread. `answers` maps a path to (status, body) or to a deed."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.answers: dict[str, Any] = {
+            "/health": (200, ""),
+            "/v1/models": (200, {"data": [{"id": "kimi"}]}),
+            "/v1/chat/completions": (200, {"choices": [{"message": {"content": "ready"}}]}),
+        }
+        self.asked: list[tuple[str, str | None, Any]] = []
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                size = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(size)) if size else None
+                stand_in.asked.append((self.path, self.headers.get("Authorization"), body))
+                answer = stand_in.answers.get(self.path, (404, ""))
+                if callable(answer):
+                    answer(self)
+                    return
+                data = answer[1].encode() if isinstance(answer[1], str) else json.dumps(answer[1]).encode()
+                self.send_response(answer[0])
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_POST = do_GET
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if context is not None:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.server.daemon_threads = True
+        self.port: int = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def at(self, **more: Any) -> Endpoint:
+        return Endpoint(**{"kind": Kind.GENERATION, "port": self.port, **more})
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    made = StandIn()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_an_answer_proves(server: StandIn) -> None:
+    answer = probe(server.at(key="s3", model="kimi"), 10)
+    assert (answer.ok, answer.proved, answer.text) == (True, True, "answered 'ready'")
+    path, key, body = server.asked[-1]
+    assert (path, key) == ("/v1/chat/completions", "Bearer s3")
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("kimi", 0, 16)
+
+
+def test_thinking_counts_as_an_answer(server: StandIn) -> None:
+    message = {"content": None, "reasoning_content": "The user wants"}
+    server.answers["/v1/chat/completions"] = (200, {"choices": [{"message": message}]})
+    assert probe(server.at(), 10).ok
+
+
+def test_a_model_without_a_chat_template_completes(server: StandIn) -> None:
+    server.answers["/v1/chat/completions"] = (400, {"message": "no chat template"})
+    server.answers["/v1/completions"] = (200, {"choices": [{"text": "ready"}]})
+    assert probe(server.at(), 10).ok
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "reason"),
+    [
+        ("/v1/chat/completions", (200, {"choices": [{"message": {"content": "  "}}]}), "empty text"),
+        ("/v1/chat/completions", (500, {"message": "dead"}), "says 500"),
+        ("/v1/chat/completions", (200, "garbage"), "no proper answer"),
+        ("/v1/chat/completions", (200, {"choices": []}), "no proper answer"),
+        ("/v1/models", (401, ""), "says 401"),
+        ("/v1/models", (200, {"data": [{"id": "another"}]}), "another server"),
+        ("/v1/chat/completions", lambda handler: handler.connection.close(), "no proper answer"),
+    ],
+)
+def test_what_is_no_answer_proves_nothing(server: StandIn, path: str, answer: Any, reason: str) -> None:
+    server.answers[path] = answer
+    found = probe(server.at(model="kimi"), 10)
+    assert not found.ok
+    assert reason in found.text
+
+
+def test_a_hanging_server_costs_the_limit_and_one_request(server: StandIn) -> None:
+    released = threading.Event()
+    server.answers["/v1/chat/completions"] = lambda _: released.wait(30)
+    found = probe(server.at(), 1.5)
+    released.set()
+    assert not found.ok
+    assert "no answer to the probe" in found.text
+    assert [path for path, _, _ in server.asked].count("/v1/chat/completions") == 1
+
+
+def test_a_dead_scheduler_behind_a_living_server_does_not_cost_the_limit(server: StandIn) -> None:
+    released = threading.Event()
+    server.answers["/v1/chat/completions"] = lambda _: released.wait(60)
+    found = probe(server.at(), 60, lambda: "the unit ended")
+    released.set()
+    assert (found.ok, found.text) == (False, "the unit ended")
+    assert found.seconds < 30
+
+
+def test_what_generates_nothing_is_asked_what_it_can(server: StandIn) -> None:
+    server.answers["/v1/embeddings"] = (200, {"data": [{"embedding": [0.1, 0.2]}]})
+    assert probe(server.at(kind=Kind.EMBEDDING), 10).text == "an embedding of 2 numbers"
+    half = probe(server.at(kind=Kind.HALF, note="its partner"), 10)
+    assert (half.ok, half.proved, half.text) == (True, False, "its partner")
+    follower = probe(server.at(kind=Kind.FOLLOWER, port=1, note="no requests"), 10)
+    assert (follower.ok, follower.proved) == (True, False)
+
+
+def test_health_is_asked_without_the_key(server: StandIn) -> None:
+    assert healthy(server.at(key="s3"))[0]
+    assert server.asked == [("/health", None, None)]
+    server.answers["/health"] = (503, "")
+    assert healthy(server.at()) == (False, "/health says 503")
+    assert not healthy(Endpoint(Kind.GENERATION, port=1))[0]
+
+
+def test_a_server_with_its_own_certificate_is_asked_over_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        + ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=gpu-a", "-days", "2"],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    made = StandIn(context)
+    assert probe(made.at(tls=True), 10).ok
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("--model-path /m", Endpoint(Kind.GENERATION)),
+        (
+            "--host 0.0.0.0 --port=8000 --api-key k --served-model-name kimi --ssl-certfile c --ssl-keyfile k",
+            Endpoint(Kind.GENERATION, "127.0.0.1", 8000, True, "k", "kimi"),
+        ),
+        ("--host :: --port 1 --port 2", Endpoint(Kind.GENERATION, "::1", 2)),
+        ("--host 10.0.0.5", Endpoint(Kind.GENERATION, "10.0.0.5")),
+    ],
+)
+def test_where_to_ask_comes_from_the_command(command: str, expected: Endpoint) -> None:
+    assert endpoint(("/v/python", "-m", "sglang.launch_server", *command.split())) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("python -m sglang.launch_server --is-embedding", Kind.EMBEDDING),
+        ("python -m sglang.launch_server --node-rank 1 --nnodes 2", Kind.FOLLOWER),
+        ("python -m sglang.launch_server --node-rank 0 --nnodes 2", Kind.GENERATION),
+        ("python -m sglang.launch_server --disaggregation-mode prefill", Kind.HALF),
+        ("python -m sglang_router.launch_router", Kind.ROUTER),
+        ("/opt/sglang/bin/sglang serve --port 1", Kind.GENERATION),
+        ("/usr/bin/sleep 5", Kind.UNKNOWN),
+    ],
+)
+def test_what_cannot_generate_is_known_by_its_flags(command: str, kind: Kind) -> None:
+    found = endpoint(tuple(command.split()))
+    assert found.kind is kind
+    assert bool(found.note) == (kind is not Kind.GENERATION)
+
+
+# ---------------------------------------------------------------- waiting
+
+
+class Sequence:
+    """A manager that gives one state after another, the last one for ever."""
+
+    live = True
+
+    def __init__(self, *states: State, command: str = "/usr/bin/sleep 5") -> None:
+        self.states = list(states)
+        self.command = tuple(command.split())
+
+    def state(self, name: str) -> State:
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def loaded(self, name: str) -> Loaded:
+        return Loaded((self.command,), ("PORT=7",), ())
+
+
+def running(active: str = "active", invocation: str = "new", **more: Any) -> State:
+    return State(
+        **{"active": active, "sub": "running", "result": "success", "restarts": 0, "pid": 1, **more},
+        invocation=invocation,
+    )
+
+
+def proof(manager: Any, **limits: float) -> Proof:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    return Proof(manager, Limits(**limits), lambda: clock[0], sleep)
+
+
+def test_a_unit_that_cannot_be_asked_is_watched_for_a_while() -> None:
+    answer = proof(Sequence(running("activating"), running())).ready("u", "new", lambda _: None)
+    assert answer.ok
+    assert "not understood" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("states", "reason"),
+    [
+        ((running(), running(invocation="newer")), "started again by systemd"),
+        ((running("activating"), running("failed", result="exit-code")), "ended: failed, exit-code"),
+        ((running("activating", sub="auto-restart", result="signal"),), "ended"),
+        ((running("activating"),), "not ready within 1800 s"),
+    ],
+)
+def test_a_crash_while_loading_ends_the_wait(states: tuple[State, ...], reason: str) -> None:
+    answer = proof(Sequence(*states)).ready("u", "new", lambda _: None)
+    assert not answer.ok
+    assert reason in answer.text
+
+
+def test_a_server_is_ready_when_health_says_so_for_a_while(server: StandIn) -> None:
+    told: list[str] = []
+    calls = iter(range(100))
+
+    def loading(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(503 if next(calls) < 3 else 200)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    server.answers["/health"] = loading
+    manager = Sequence(running(), command=f"python -m sglang.launch_server --port {server.port}")
+    answer = proof(manager).ready("u", "new", told.append)
+    assert (answer.ok, answer.seconds) == (True, 3.0)
+    assert told[0] == "0 s: /health says 503"
+
+
+def test_a_crash_just_after_the_answer_is_one(server: StandIn) -> None:
+    command = f"python -m sglang.launch_server --port {server.port}"
+    well, dead = running(), running("failed", result="signal")
+    answer = proof(Sequence(well, well, dead, command=command)).probe("u", "new")
+    assert not answer.ok
+    assert "ended: failed, signal" in answer.text
+    assert proof(Sequence(well, command=command)).probe("u", "new").ok
+
+
+def test_a_restart_is_over_when_a_new_invocation_runs() -> None:
+    old, stopping = running(invocation="old"), running("deactivating", invocation="old", job=True)
+    found = proof(Sequence(old, stopping, running())).restarted("u", "old", lambda _: None)
+    assert found.invocation == "new"
+    with pytest.raises(Refused, match="did not start"):
+        proof(Sequence(running("failed", invocation="old"))).restarted("u", "old", lambda _: None)
+
+
+def test_variables_of_the_unit_are_filled_in() -> None:
+    manager = Sequence(running(), command="python -m sglang.launch_server --port ${PORT}")
+    assert proof(manager).endpoint("u").port == 7
+
+
+def test_time_flows(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with pytest.raises(Refused, match="above zero"):
+        Limits(ready=0)

@@ -1,0 +1,343 @@
+"""`triage apply | rollback | actions | workarounds | verify`: remedies, from the plan to the proof.
+
+Nothing here touches a unit. `triage.request` plans and files; root's one-shot does, and this shows its steps as they
+come. Exit codes by what became of the action: 0 in force or undone, 3 refused, 4 rolled back, 5 rollback failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from triage.cli.screen import clean, document, echo, moment, print_json, table
+
+if TYPE_CHECKING:
+    from triage.cli.identity import Session
+    from triage.model import ActionResult, Plan
+    from triage.request import Requester
+    from triage.store import ActionRow, IncidentView
+
+Command = Callable[..., None]
+_ROOT = click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Read and write unit files below this folder; restart nothing.",
+)
+_DRY = click.option("--dry-run", is_flag=True, help="Show plan and diff, change nothing.")
+_YES = click.option("--yes", is_flag=True, help="Do not ask.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+MARKS = {"running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
+
+
+@contextmanager
+def _requester(root: Path | None = None) -> Iterator[tuple[Requester, Session]]:
+    from triage.cli.identity import enter
+    from triage.request import Requester
+    from triage.store import open_store
+
+    session = enter()
+    store = open_store(session.settings)
+    try:
+        yield Requester(session.settings, store, root=root, uid=session.uid, sudo_uid=session.sudo_uid), session
+    finally:
+        store.close()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+# ---------------------------------------------------------------- apply and rollback
+
+
+@click.command()
+@click.argument("incident", type=click.IntRange(min=1))
+@click.option("--remedy", "wanted", metavar="ID", help="This one; else the first that fits.")
+@_DRY
+@_YES
+@click.option("--no-verify", is_flag=True, help="Neither wait until the unit is ready nor probe it.")
+@_ROOT
+def apply(incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify: bool, root: Path | None) -> None:
+    """Apply a remedy of INCIDENT: plan, diff, question, drop-in, restart, proof; back if it does not prove itself."""
+    with _requester(root) as (requester, session):
+        view = _view(requester, incident)
+        plan, refused = _first_plan(requester, view, wanted)
+        for reason in refused:
+            echo(f"passed over: {reason}")
+        _show_plan(plan)
+        if dry_run:
+            return
+        _ask(yes, f"Apply this to {plan.unit}{' and restart it' if root is None else ''}?")
+        requester.apply(plan, plan.action, plan.time, session.who, verify=not no_verify)
+        _follow(requester, plan.action)
+
+
+@click.command()
+@click.argument("action")
+@_DRY
+@_YES
+@_ROOT
+def rollback(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
+    """Undo ACTION: its edit goes, others on the unit stay; the last one leaves the files as they were before."""
+    _undo(action, dry_run, yes, root, "")
+
+
+def _undo(action: str, dry_run: bool, yes: bool, root: Path | None, reason: str) -> None:
+    with _requester(root) as (requester, session):
+        row = requester.store.action(action)
+        name = requester.action_name(row.incident)
+        _show_plan(requester.plan_rollback(row, name, _now()))
+        if dry_run:
+            return
+        _ask(yes, f"Undo {action} on {row.unit}{' and restart it' if root is None else ''}?")
+        requester.rollback(row, name, session.who, reason=reason)
+        _follow(requester, name)
+
+
+def _view(requester: Requester, number: int) -> IncidentView:
+    """The incident, or the one it was merged into."""
+    view = requester.store.incident(number)
+    while view.incident.merged_into is not None:
+        click.echo(f"Incident {number} was merged into {view.incident.merged_into}.", err=True)
+        view = requester.store.incident(view.incident.merged_into)
+    return view
+
+
+def _first_plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple[Plan, list[str]]:
+    """The plan of the remedy that was asked for, or of the first that changes something here, and why not others."""
+    from triage.edits import DoesNotFit
+    from triage.model import Refused
+    from triage.request import applicable, newest_document
+
+    found = newest_document(view)
+    name = requester.action_name(view.incident.number)
+    refused: list[str] = []
+    for remedy in (wanted,) if wanted else applicable(found):
+        try:
+            return requester.plan(view.incident, found, remedy, name, _now()), refused
+        except DoesNotFit as reason:
+            refused.append(str(reason))
+    number = view.incident.number
+    raise Refused(
+        "; ".join(refused)
+        or f"incident {number} has no remedy that triage can apply: triage incidents explain {number}"
+    )
+
+
+def _ask(yes: bool, question: str) -> None:
+    from triage.model import Refused
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused("not a terminal and no --yes: nothing was changed")
+    if not click.confirm(question, default=False, err=True):
+        raise Refused("declined, nothing was changed")
+
+
+def _show_plan(plan: Plan) -> None:
+    rows = [
+        ("unit", plan.unit),
+        ("incident", f"{plan.incident}, rule {plan.rule}"),
+        ("remedy", f"{plan.remedy}: {plan.title}"),
+        ("cost", plan.cost),
+        *(("set" if after is not None else "unset", _assigned(name, after)) for name, _, after in plan.env_changes),
+        ("file", f"{plan.root}{plan.drop_in_path}"),
+        ("action", plan.action),
+        *(("note", note) for note in plan.notes),
+    ]
+    for key, text in rows:
+        if text:
+            click.echo(f"{click.style(f'{key:>9}', bold=True)}  {clean(text)}")
+    click.echo()
+    for line in plan.diff.splitlines():
+        colour = {"+": "green", "-": "red", "@": "cyan", "#": "yellow"}.get(line[:1])
+        click.echo(click.style(clean(line), fg=colour))
+
+
+def _assigned(name: str, after: str | None) -> str:
+    return name if after is None else f"{name}={after}"
+
+
+def _follow(requester: Requester, name: str) -> None:
+    """Root's steps as they come, on stderr; then the end, and its exit code."""
+    told: dict[int, str] = {}
+    result = None
+    try:
+        for result in requester.follow(name):
+            _tell_steps(result, told)
+    except KeyboardInterrupt:
+        click.echo(f"\ntriage: {name} goes on without this terminal: triage actions show {name}", err=True)
+        sys.exit(130)
+    if result is None:
+        return
+    _end(result)
+
+
+def _tell_steps(result: ActionResult, told: dict[int, str]) -> None:
+    for at, step in enumerate(result.steps):
+        line = f"{MARKS[step.state]} {step.name}" + (f": {step.text}" if step.text else "")
+        progress = step.state == "running"
+        if told.get(at) == line or (progress and not sys.stderr.isatty() and at in told):
+            continue
+        told[at] = line
+        click.echo(f"  {clean(line)}", err=True)
+
+
+def _end(result: ActionResult) -> None:
+    from triage.model import ActionState, Refused, RollbackFailed, VerificationFailed
+
+    name = result.request.action
+    match result.state:
+        case ActionState.REFUSED:
+            raise Refused(result.text)
+        case ActionState.ROLLED_BACK:
+            raise VerificationFailed(f"{name} was taken back: {result.text}")
+        case ActionState.ROLLBACK_FAILED:
+            raise RollbackFailed(f"{name}: {result.text}")
+        case ActionState.UNDONE if result.measured.get("well") == "no":
+            raise VerificationFailed(result.text)
+        case _:
+            echo(f"{name}: {result.state}. {result.text}")
+
+
+# ---------------------------------------------------------------- reading
+
+
+@click.group()
+def actions() -> None:
+    """List and show actions."""
+
+
+@actions.command("list")
+@click.option("--unit", help="Only this unit's.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--before", help="The next page: what the page before gave as `next`.")
+@_JSON
+def list_(unit: str | None, limit: int, before: str | None, as_json: bool) -> None:
+    """Newest first."""
+    with _requester() as (requester, _):
+        page = requester.store.actions(unit=unit, limit=limit, before=before)
+    if as_json:
+        print_json({"schema": 1, "items": [document(row) for row in page.rows], "next": page.next})
+        return
+    _table(page.rows)
+    if not page.rows:
+        click.echo("No actions.", err=True)
+    if page.next:
+        click.echo(f"There are more: --before {page.next}", err=True)
+
+
+@actions.command()
+@click.argument("action")
+@_JSON
+def show(action: str, as_json: bool) -> None:
+    """One action: what was asked, the diff, each step, the end."""
+    with _requester() as (requester, _):
+        row = requester.store.action(action)
+    if as_json:
+        print_json({"schema": 1, "action": document(row)})
+        return
+    for key, text in (
+        ("action", f"{row.name} ({row.kind}{f' of {row.target}' if row.target else ''})"),
+        ("state", str(row.state)),
+        ("unit", f"{row.unit} on {row.host}"),
+        ("incident", f"{row.incident}, rule {row.rule}"),
+        ("remedy", f"{row.remedy}: {row.title}"),
+        ("cost", row.cost),
+        ("asked", f"{moment(row.requested_at)} by {row.who}" + (f" ({row.reason})" if row.reason else "")),
+        ("ended", moment(row.ended)),
+        ("said", row.text),
+        *((key.replace("_", " "), value) for key, value in sorted(row.measured.items())),
+    ):
+        if text:
+            click.echo(f"{click.style(f'{key:>13}', bold=True)}  {clean(text)}")
+    for step in row.steps:
+        click.echo(f"  {moment(step.time)}  {MARKS[step.state]} {step.name:<16} {clean(step.text)}".rstrip())
+    if row.diff:
+        click.echo()
+        for line in row.diff.splitlines():
+            echo(line)
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def workarounds(context: click.Context) -> None:
+    """Applied remedies still in force: the debt."""
+    if context.invoked_subcommand is None:
+        context.invoke(debts, unit=None, as_json=False)
+
+
+@workarounds.command("list")
+@click.option("--unit", help="Only this unit's.")
+@_JSON
+def debts(unit: str | None, as_json: bool) -> None:
+    """Oldest first, with what each of them costs."""
+    with _requester() as (requester, _):
+        rows = requester.store.workarounds(unit)
+    if as_json:
+        print_json({"schema": 1, "items": [document(row) for row in rows]})
+        return
+    cells = [(row.name, moment(row.effective_at), row.unit, row.remedy, row.cost or "-") for row in rows]
+    table(("ACTION", "SINCE", "UNIT", "REMEDY", "COST"), cells)
+    if not rows:
+        click.echo("No workarounds are in force.", err=True)
+
+
+@workarounds.command()
+@click.argument("action")
+@_DRY
+@_YES
+@_ROOT
+def retire(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
+    """Take a workaround back because it is needed no more."""
+    _undo(action, dry_run, yes, root, "retired: needed no more")
+
+
+@click.command()
+@click.argument("unit")
+@click.option(
+    "--timeout", type=click.FloatRange(1, 3600), default=300, show_default=True, help="Seconds for the answer."
+)
+@_JSON
+def verify(unit: str, timeout: float, as_json: bool) -> None:
+    """Probe UNIT's server with one short request, as a client of it would."""
+    from triage.readiness import Limits, Proof
+    from triage.systemctl import Systemd
+
+    manager = Systemd()
+    name = manager.read_unit(unit if "." in unit else f"{unit}.service").name
+    state = manager.state(name)
+    proof = Proof(manager, Limits(probe=timeout))
+    endpoint = proof.endpoint(name)
+    found: dict[str, Any] = {
+        "schema": 1,
+        "unit": name,
+        "state": state.active,
+        "kind": endpoint.kind,
+        "url": endpoint.url,
+    }
+    if state.up:
+        answer = proof.probe(name, state.invocation)
+        found |= {"ok": answer.ok, "proved": answer.proved, "text": answer.text, "seconds": round(answer.seconds, 3)}
+    else:
+        found |= {"ok": False, "proved": False, "text": f"the unit is {state.active} ({state.result})", "seconds": None}
+    if as_json:
+        print_json(found)
+    else:
+        word = "answers" if found["proved"] and found["ok"] else "is up" if found["ok"] else "does not answer"
+        took = f" in {found['seconds']} s" if found["seconds"] else ""
+        echo(f"{name} {word} at {endpoint.url}{took}: {found['text']}")
+    if not found["ok"]:
+        sys.exit(1)
+
+
+def _table(rows: tuple[ActionRow, ...]) -> None:
+    cells = [(row.name, row.kind, str(row.state), moment(row.requested_at), row.unit, row.remedy) for row in rows]
+    table(("ACTION", "KIND", "STATE", "ASKED", "UNIT", "REMEDY"), cells)

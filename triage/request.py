@@ -1,0 +1,335 @@
+"""What is asked of root: a remedy of an incident planned for its unit, shown, filed, followed to its end.
+
+In: the store, the units as they are, what root's ledger says is in force. Out: plans, requests in the spool, results
+in the store. Called by the command line, the dashboard (as its hands) and the worker (as what files rollbacks). It
+runs without rights: everything that needs them happens in root's one-shot, behind the spool. Where triage is not
+installed, the one-shot is started here as a child process on a private spool.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from triage.dropin import standing
+from triage.ledger import Ledger
+from triage.model import (
+    ActionResult,
+    ActionState,
+    Edit,
+    InputError,
+    NotPermitted,
+    Plan,
+    Refused,
+    Remedy,
+    Request,
+    TriageError,
+    Unreachable,
+)
+from triage.policy import Policy
+from triage.remedy import plan, plan_rollback
+from triage.settings import Settings
+from triage.shipped import shipped
+from triage.spool import Spool
+from triage.store import ActionRow, IncidentRow, IncidentView, Store, WantedRollback
+from triage.systemctl import Folder, Manager, Systemd, check_environment, is_active
+from triage.unitfile import effective
+
+PATH_UNIT = "triage-apply.path"
+PICKED_UP = 30.0  # seconds in which root's side takes a request; after that it is withdrawn
+
+
+class Requester:
+    """Plans and files for this machine, or for the unit files below `root`. `uid` and `sudo_uid`: who asked."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        root: Path | None = None,
+        uid: int | None = None,
+        sudo_uid: int | None = None,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self.store = store
+        self.root = root.resolve() if root else None
+        self.uid = os.getuid() if uid is None else uid
+        self.sudo_uid = sudo_uid
+        self.clock = clock
+        self.manager: Manager = Folder(self.root) if self.root else Systemd()
+        # With --root nothing needs root: spool and ledger are the caller's own, even where triage is installed.
+        self.private = self.root is not None or not settings.installed
+        aside = settings.state_dir / "folders"
+        own = self.private and settings.installed
+        self.spool = Spool(aside / "spool" if own else settings.spool)
+        self.ledger = Ledger(aside / "apply" if own else settings.apply_dir)
+        self.others = (Ledger(settings.apply_dir), Ledger(aside / "apply"))
+        take_shipped = self.private and not settings.policy.exists()
+        self.policy = shipped("packaging") / "policy.toml" if take_shipped else settings.policy
+        self._child: subprocess.Popen[bytes] | None = None
+
+    # ------------------------------------------------------------ planning
+
+    def listening(self) -> bool:
+        """Whether a request that is filed here will be taken."""
+        if self.private:
+            return self.root is not None or os.geteuid() == 0
+        return is_active(PATH_UNIT)
+
+    def action_name(self, incident: int) -> str:
+        """`i3-1`: short to type, the same until it is used."""
+        used = self._used()
+        return next(name for number in range(1, 100_000) if (name := f"i{incident}-{number}") not in used)
+
+    def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:
+        """The remedy of that id, worked out for the unit as it is now. Raises Refused with the reason."""
+        if not incident.unit:
+            raise Refused("the crash names no unit (it was read from a plain log): nothing to edit")
+        if self.root is None and incident.host not in ("", self.store.host):
+            raise Refused(f"{incident.unit} runs on {incident.host}, this is {self.store.host}: apply it there")
+        rule, found = find_remedy(document, remedy)
+        policy = self._policy()
+        unit = self.manager.read_unit(incident.unit)
+        result = plan(
+            unit,
+            incident.number,
+            rule,
+            found,
+            standing(self.ledger.results(), unit.name, self._root),
+            action=name,
+            now=time,
+            policy=policy,
+            present=document.get("context", {}).get("flags", {}),
+            root=self._root,
+        )
+        check_environment(effective(unit), [name for name, _, after in result.env_changes if after is not None])
+        return result
+
+    def plan_rollback(self, action: ActionRow, name: str, time: int) -> Plan:
+        """The file without that action. Raises Refused where it is not in force here."""
+        if action.host not in ("", self.store.host):
+            raise Refused(f"{action.name} was applied on {action.host}, this is {self.store.host}: undo it there")
+        known = standing(self.ledger.results(), action.unit, self._root)
+        if action.name not in {item.action for item in known.actions} and (where := self._elsewhere(action.name)):
+            raise Refused(f"{action.name} was applied {where}")
+        unit = self.manager.read_unit(action.unit)
+        return plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
+
+    # ------------------------------------------------------------ filing
+
+    def apply(self, plan: Plan, name: str, time: int, who: str, *, verify: bool = True) -> None:
+        """File it under that name, recorded in the store first."""
+        self._file(replace(self._request(plan, name, time, who), verify=verify), plan, who)
+
+    def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "") -> None:
+        """Plan the undoing of that action as things are now, and file it."""
+        now = self.clock()
+        undo = self.plan_rollback(action, name, now)
+        request = replace(self._request(undo, name, now, reason or who), kind="rollback", target=action.name, edits=())
+        self._file(request, undo, who)
+
+    def file_rollback(self, wanted: WantedRollback, now: int) -> str:
+        """For the worker, whose window saw the signature again. The name of the request; asked twice, it files once.
+
+        What can never be filed (the action is gone, its file was changed by hand) is told in the store instead.
+        """
+        name = f"{wanted.action}-back"[:64]
+        if name in self._used():
+            return name
+        action = self.store.action(wanted.action)
+        if not action.in_force:
+            return name
+        self._check_free(action.unit)
+        try:
+            self.rollback(action, name, "triage", reason=wanted.reason[:500])
+        except Refused as reason:
+            self.store.note(
+                wanted.incident, f"the rollback of {wanted.action} was not asked for: {reason}", "triage", now
+            )
+        return name
+
+    def follow(self, name: str, sleep: Callable[[float], None] = time.sleep) -> Iterator[ActionResult]:
+        """Root's account as it grows, imported into the store each time; ends with the settled one.
+
+        Raises Unreachable where nobody takes the request: it is withdrawn then, so that it cannot come as a surprise.
+        """
+        started, last = time.monotonic(), None
+        while True:
+            result = self.ledger.result(name)
+            if result is not None and result != last:
+                self.store.import_result(result, self.clock())
+                last = result
+                yield result
+                if result.ended is not None:
+                    return
+            waited = time.monotonic() - started
+            if result is None and waited > PICKED_UP and self.spool.withdraw(name):
+                self._refused(name, f"nobody took it within {PICKED_UP:.0f} s")
+                raise Unreachable(
+                    f"root's side does not take requests: systemctl status {PATH_UNIT} triage-apply.service"
+                )
+            if self._child and self._child.poll() is not None and self.ledger.result(name) == result:
+                raise Unreachable(f"the one-shot ended with {self._child.returncode}: see {self.ledger.folder}.log")
+            if result is None and waited > PICKED_UP and name not in self._used():
+                self._refused(name, "root's side threw it out")
+                raise Refused("root's side threw the request out: journalctl -u triage-apply.service says why")
+            sleep(0.2)
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _root(self) -> str:
+        return str(self.root) if self.root else ""
+
+    def _policy(self) -> Policy | None:
+        """To say early what root would refuse; where it cannot be read here, root will say so."""
+        return Policy.load(self.policy) if os.access(self.policy, os.R_OK) or not self.policy.exists() else None
+
+    def _used(self) -> frozenset[str]:
+        names: set[str] = set(self.spool.waiting())
+        for ledger in self.others:
+            try:
+                names |= ledger.names()
+            except NotPermitted:
+                if ledger.folder == self.ledger.folder:
+                    raise
+        return frozenset(names)
+
+    def _elsewhere(self, action: str) -> str:
+        for ledger in self.others:
+            try:
+                result = ledger.result(action)
+            except (TriageError, OSError):
+                continue
+            if result is not None and result.request.root != self._root:
+                root = result.request.root
+                return f"below {root}: add --root {root}" if root else "on the machine itself: leave --root out"
+        return ""
+
+    def _check_free(self, unit: str) -> None:
+        """One action at a time: two plans of one moment cannot both be what the operator saw."""
+        for request in (*self.ledger.claims(), *self.spool.waiting_requests()):
+            if request.unit == unit and request.root == self._root:
+                raise Refused(
+                    f"{request.action} is under way on {unit}: wait for its end (triage actions show {request.action})"
+                )
+
+    def _request(self, plan: Plan, name: str, time: int, reason: str) -> Request:
+        return Request(
+            action=name,
+            kind="apply",
+            unit=plan.unit,
+            incident=plan.incident,
+            rule=plan.rule,
+            remedy=plan.remedy,
+            edits=plan.edits,
+            seen_digest=plan.seen_digest,
+            result_digest=plan.result_digest,
+            uid=self.uid,
+            sudo_uid=self.sudo_uid,
+            time=time,
+            reason="".join(char for char in reason if char.isprintable())[:500],
+            root=self._root,
+        )
+
+    def _file(self, request: Request, plan: Plan, who: str) -> None:
+        if self.private and not self.root and os.geteuid():
+            state = self.spool.folder.parent.parent
+            command = f"sudo env TRIAGE_STATE_DIR={state} {sys.executable} {' '.join(sys.argv)}"
+            raise NotPermitted(f"only root changes units: {command}, or --root DIR to try it on copies")
+        if request.action in self._used():
+            raise Refused(f"an action {request.action} exists already: plan again")
+        self._check_free(request.unit)
+        now = self.clock()
+        self.store.record_request(request, title=plan.title, cost=plan.cost, diff=plan.diff, who=who, now=now)
+        try:
+            if self.private:
+                self.spool.create()
+            self.spool.file(request)
+        except TriageError as error:
+            self.store.import_result(ActionResult(request, ActionState.REFUSED, (), now, now, str(error)), now)
+            raise
+        if self.private:
+            self._child = self._start_one_shot()
+            threading.Thread(target=self._child.wait, daemon=True).start()  # no zombie, whoever follows or not
+
+    def _refused(self, name: str, text: str) -> None:
+        now, row = self.clock(), self.store.action(name)
+        request = Request(
+            name,
+            row.kind,
+            row.unit,
+            row.incident,
+            row.rule,
+            row.remedy,
+            row.edits,
+            "",
+            "",
+            self.uid,
+            None,
+            now,
+            row.target,
+        )
+        self.store.import_result(ActionResult(request, ActionState.REFUSED, (), now, now, text), now)
+
+    def _start_one_shot(self) -> subprocess.Popen[bytes]:
+        """In a session of its own: Ctrl-C here must not cut an action in half."""
+        package = str(Path(__file__).resolve().parent.parent)
+        code = (
+            f"import sys; sys.path.insert(0, {package!r}); from triage.apply import main; sys.exit(main(sys.argv[1:]))"
+        )
+        argv = [sys.executable, "-I", "-c", code, "--spool", str(self.spool.folder), "--dir", str(self.ledger.folder)]
+        argv += ["--policy", str(self.policy), *(["--root", self._root] if self.root else [])]
+        with open(f"{self.ledger.folder}.log", "ab") as said:
+            return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+
+
+def newest_document(view: IncidentView) -> Mapping[str, Any]:
+    """The newest crash of an incident. Raises Refused where it is none that an action may follow."""
+    if not view.crashes:
+        raise Refused(f"incident {view.incident.number} has no crash any more")
+    crash = view.crashes[0]
+    if not crash.outcome.actionable:
+        raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
+    return crash.document
+
+
+def applicable(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Ids of the remedies that triage can carry out, in the order in which to try them."""
+    matches = document.get("matches") or ()
+    return tuple(rung["id"] for rung in (matches[0]["remedies"] if matches else ()) if rung["applicable"])
+
+
+def find_remedy(document: Mapping[str, Any], remedy: str) -> tuple[str, Remedy]:
+    """(rule, remedy) of that id; the best match that has it. Raises InputError where none has."""
+    known = []
+    for match in document.get("matches") or ():
+        for rung in match["remedies"]:
+            known.append(rung["id"])
+            if rung["id"] == remedy:
+                return match["rule"], _remedy(rung)
+    raise InputError(f"there is no remedy {remedy!r} here; there are: {', '.join(known) or 'none, it is undiagnosed'}")
+
+
+def _remedy(rung: Mapping[str, Any]) -> Remedy:
+    fields = ("op", "name", "value", "floor", "ceiling")
+    edits = tuple(Edit(*(edit.get(field) for field in fields)) for edit in rung["edits"])
+    return Remedy(
+        id=rung["id"],
+        kind=rung["kind"],
+        title=rung["title"],
+        cost=rung["cost"],
+        confirmed=rung["confirmed"],
+        edits=edits,
+        versions=rung["versions"],
+        applicable=rung["applicable"],
+        blocked_by=rung["blocked_by"],
+    )
