@@ -128,8 +128,8 @@ def test_a_variable_of_an_environment_file_cannot_be_set_by_a_drop_in(tmp_path: 
 
 def test_what_is_loaded_is_compared_word_by_word() -> None:
     state = draft(effective(unit("embed@", "sglang-embed@bge.service")))
-    words = "/opt/sglang/bin/python3 -m sglang.launch_server --model-path /models/bge --is-embedding --port ${PORT} --api-key"
-    argv = (*words.split(), "k3y with $$ and 100%", "$EXTRA")
+    words = "/opt/sglang/bin/python3 -m sglang.launch_server --model-path /models/bge --is-embedding --port ${PORT}"
+    argv = (*words.split(), "--api-key", "k3y with $$ and 100%", "$EXTRA")
     held = Loaded((argv,), ("EXTRA=--log-level warning",), ())
     assert mismatch(state, held) == ""
     assert "instead of" in mismatch(state, Loaded((argv[:-1],), held.environment, ()))
