@@ -147,8 +147,9 @@ def test_health_is_asked_without_the_key(server: StandIn) -> None:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
 def test_a_server_with_its_own_certificate_is_asked_over_tls(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key", tmp_path / "certificate"
-    argv = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=gpu-a -days 2".split()
-    subprocess.run([*argv, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    argv += ["-subj", "/CN=gpu-a", "-days", "2", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(argv, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     made = StandIn(context)
