@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import stat
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,13 +175,10 @@ def _webhooks(settings: Settings) -> Iterator[Look]:
 
 
 def _active(unit: str) -> str:
-    """As systemctl says it: active, inactive, failed, ..."""
-    if shutil.which("systemctl") is None:
-        return "there is no systemctl"
-    answer = subprocess.run(
-        ["systemctl", "is-active", "--", unit], capture_output=True, text=True, timeout=20, check=False
-    )
-    return answer.stdout.strip() or answer.stderr.strip() or "unknown"
+    """As the manager has it: active, inactive, failed, ..."""
+    from triage.systemctl import Systemd
+
+    return Systemd().state(unit).active or "unknown"
 
 
 def _me() -> str:
