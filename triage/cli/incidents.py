@@ -214,7 +214,9 @@ def _explain(row: CrashRow) -> None:
     echo()
     echo(f"Evidence ({evidence.get('grade')})")
     for line in evidence.get("lines", []):
-        echo(f"  {line['n'] if line.get('n') is not None else '':>7} {line['text']}")
+        origin = line.get("origin") or "process"
+        writer = (line.get("rank") or "") if origin == "process" else origin
+        echo(f"  {line['n'] if line.get('n') is not None else '':>7} {writer:8} {line['text']}")
 
 
 @incidents.command()
