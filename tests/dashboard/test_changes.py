@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
@@ -48,6 +49,15 @@ def test_the_same_form_sent_twice_is_one_action(operator: TestClient, hands: Mad
     fields = agreed(operator)
     first, second = operator.post(APPLY, data=fields), operator.post(APPLY, data=fields)
     assert first.headers["location"] == second.headers["location"]
+    assert len(hands.filed) == 1
+
+
+def test_the_same_form_sent_twice_at_once_is_one_action(operator: TestClient, hands: MadeHands) -> None:
+    fields = agreed(operator)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: operator.post(APPLY, data=fields), range(4)))
+    assert {answer.status_code for answer in answers} == {303}
+    assert len({answer.headers["location"] for answer in answers}) == 1
     assert len(hands.filed) == 1
 
 

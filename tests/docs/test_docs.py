@@ -56,3 +56,15 @@ def test_the_architecture_page_names_every_room() -> None:
     rooms |= {path.name for path in (TOP / "triage").iterdir() if (path / "__init__.py").exists()}
     missing = {room for room in rooms if not re.search(rf"`(sources/)?{room}/?`|`{room}[/`]", text)}
     assert missing == set()
+
+
+def test_the_page_of_the_dashboard_names_every_address() -> None:
+    text = (DOCS / "dashboard.md").read_text()
+    sources = [path.read_text() for path in (TOP / "triage" / "dashboard").glob("*.py")]
+    served = {path for source in sources for path in re.findall(r'@(?:router|app)\.(?:get|post)\("(/[^"]+)"', source)}
+    assert "/incidents/{n}" in served
+    missing = {path for path in served if path not in text and path not in ("/logout", "/incidents/{n}/unmute")}
+    assert missing == set()
+    codes = {code for source in sources for code in re.findall(r'\b[45]\d\d,\s*"([a-z-]+)"', source)}
+    assert codes
+    assert {code for code in codes if f"`{code}`" not in text} == set()

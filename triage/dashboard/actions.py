@@ -90,20 +90,20 @@ def apply_once(desk: Desk, number: int, remedy: str | None, seen: Seen, key: str
     """
     number = view(desk, number).incident.number
     name = action_name(number, "apply", key)
-    known = find(desk, name)
-    if known is not None:
-        if remedy is not None and known.remedy != remedy:
-            raise Problem(422, "key-reused", "this Idempotency-Key was used for another request; take a new one")
-        return known
-    now = desk.now()
-    time = seen.time if seen.time is not None else now
-    if not now - SHOWN_FOR <= time <= now:
-        raise Changed("the plan was shown too long ago: look at it again")
-    plan = work_out(desk, number, remedy, name, time)
-    if seen.unit_digest not in (None, plan.seen_digest) or seen.result_digest not in (None, plan.result_digest):
-        raise Changed("the unit changed since the plan was shown: look at it again")
-    _listening(desk)
-    desk.hands.apply(plan, name, time, who)
+    with desk.filing:
+        known = find(desk, name)
+        if known is not None:
+            _same(remedy is None or known.remedy == remedy)
+            return known
+        now = desk.now()
+        time = seen.time if seen.time is not None else now
+        if not now - SHOWN_FOR <= time <= now:
+            raise Changed("the plan was shown too long ago: look at it again")
+        plan = work_out(desk, number, remedy, name, time)
+        if seen.unit_digest not in (None, plan.seen_digest) or seen.result_digest not in (None, plan.result_digest):
+            raise Changed("the unit changed since the plan was shown: look at it again")
+        _listening(desk)
+        desk.hands.apply(plan, name, time, who)
     return desk.store.action(name)
 
 
@@ -113,16 +113,21 @@ def rollback_once(desk: Desk, target: str, key: str, who: str) -> ActionRow:
     if action is None:
         raise Problem(404, "not-found", f"there is no action '{target}'")
     name = action_name(action.incident, "rollback", key)
-    known = find(desk, name)
-    if known is not None:
-        if known.target != target:
-            raise Problem(422, "key-reused", "this Idempotency-Key was used for another request; take a new one")
-        return known
-    if not action.in_force:
-        raise Refused(f"action {target} is {action.state}: only one in force can be taken back")
-    _listening(desk)
-    desk.hands.rollback(action, name, who)
+    with desk.filing:
+        known = find(desk, name)
+        if known is not None:
+            _same(known.target == target)
+            return known
+        if not action.in_force:
+            raise Refused(f"action {target} is {action.state}: only one in force can be taken back")
+        _listening(desk)
+        desk.hands.rollback(action, name, who)
     return desk.store.action(name)
+
+
+def _same(same: bool) -> None:
+    if not same:
+        raise Problem(422, "key-reused", "this Idempotency-Key was used for another request; take a new one")
 
 
 def _listening(desk: Desk) -> None:

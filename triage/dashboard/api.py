@@ -145,7 +145,7 @@ def _reading(router: APIRouter, desk: Desk) -> None:
         """The rules in force."""
         return Rules(items=[RuleShape.of(rule) for rule in sorted(desk.rules.values(), key=lambda rule: rule.id)])
 
-    @router.get("/rules/{rule:path}")
+    @router.get("/rules/{rule}")
     def rule_(rule: str) -> RuleShape:
         known: Rule | None = desk.rules.get(rule)
         if known is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 from triage.dashboard.auth import Keeper
@@ -71,6 +72,7 @@ class Desk:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     rules_trouble: str = ""
     read_only: bool = False
+    filing: Lock = field(default_factory=Lock)  # one request at a time: a form sent twice at once is one action
 
     def now(self) -> int:
         """Microseconds UTC."""

@@ -100,7 +100,7 @@ def routes(desk: Desk) -> APIRouter:
     def rollback(request: Request, name: Name, key: Text, csrf: Text = "", agreed: Text = "") -> Response:
         person = who(request, csrf)
         if agreed != "yes":
-            raise Problem(422, "not-agreed", "the box was not ticked; nothing was changed")
+            raise Problem(422, "invalid", "the box was not ticked; nothing was changed")
         action = rollback_once(desk, name, key, person)
         return _see(f"/actions/{quote(action.name)}")
 
