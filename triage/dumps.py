@@ -65,7 +65,7 @@ class Dump:
         return self._frames[::-1]
 
     @property
-    def last(self) -> str:
+    def place(self) -> str:
         return self.texts[-1]
 
     def accepts(self, text: str) -> bool:

@@ -41,6 +41,7 @@ class Lane:
     body: Traceback | Dump | None = None
     previous: str = ""  # its last record's text, a possible lead-in
     fed: int = 0  # serial of the last line it took
+    place: str = ""  # where its body stands
     failed: bool = False  # it has raised before: what follows in the same process is a consequence
 
 
@@ -223,14 +224,16 @@ class Lanes:
             return lanes[0] if lanes else None
         bare = text.rstrip()
         best: Lane | None = None
-        score = (False, False, 0)
+        score = (0, False, 0)
         for lane in lanes:
             body = lane.body
             if body is None or not body.accepts(bare):
                 continue
-            # Known to follow here: of several the one that waited longest. New: whoever wrote last goes on writing.
-            known = bare in self._follows.get(body.last, ())
-            mine = (known, body.waiting, -lane.fed if known else lane.fed)
+            # It was seen to follow here; or nobody was here before; or something else was seen to follow. Of several
+            # that it is known to follow, the one that waited longest; else whoever wrote last goes on writing.
+            followers = self._follows.get(lane.place)
+            fit = 1 if followers is None else 2 if bare in followers else 0
+            mine = (fit, body.waiting, -lane.fed if fit == 2 else lane.fed)
             if best is None or mine > score:
                 best, score = lane, mine
         return best
@@ -238,16 +241,16 @@ class Lanes:
     def _took(self, lane: Lane, text: str) -> None:
         lane.fed = self._serial
         body = lane.body
-        if body is not None and not body.start:
-            body.start = self._serial
-        if body is None or len(body.texts) < 2:
+        if body is None:
             return
-        before, after = body.texts[-2], body.texts[-1]
-        if self._followers < MAX_FOLLOWERS:
-            known = self._follows.setdefault(before, set())
-            if after not in known:
-                known.add(after)
+        if not body.start:
+            body.start = self._serial
+        elif self._followers < MAX_FOLLOWERS:
+            known = self._follows.setdefault(lane.place, set())
+            if text.rstrip() not in known:
+                known.add(text.rstrip())
                 self._followers += 1
+        lane.place = body.place
 
     def _ended(self, lane: Lane) -> list[Report]:
         body = lane.body

@@ -124,6 +124,7 @@ class Traceback:
         "_dead",
         "_message_size",
         "_parts",
+        "_place",
         "_state",
         "damaged",
         "lead",
@@ -144,9 +145,15 @@ class Traceback:
         self.damaged = False  # a line of it came without its text
         self._parts = [_Part()]
         self._state = "frames"
+        self._place = ""
         self._aliens = 0
         self._dead = False
         self._message_size = 0
+
+    @property
+    def place(self) -> str:
+        """Where it stands: how deep, its last frame and line. Who runs the same code writes the same line next."""
+        return f"{len(self._parts)}.{len(self.frames)} {self._place}\n{self.last}"
 
     @property
     def done(self) -> bool:
@@ -214,6 +221,7 @@ class Traceback:
         match = FRAME.match(text)
         if match is not None and not headed:
             self.keep(line, text)
+            self._place = text
             if len(part.frames) < MAX_FRAMES:
                 part.frames.append(Frame(match["path"], (match["function"] or "").strip(), int(match["line"])))
             return Fate.TAKEN
