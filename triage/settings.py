@@ -155,6 +155,10 @@ class Settings(BaseSettings):
         host = f"[{self.web.host}]" if ":" in self.web.host else self.web.host
         return self.web.base_url or f"http://{host}:{self.web.port}"
 
+    def at_port(self, port: int) -> Settings:
+        """The same with the port that was really bound, for links and cookies."""
+        return self.model_copy(update={"web": self.web.model_copy(update={"port": port})})
+
     def shown(self) -> dict[str, Any]:
         """For people: as in the file, with what may be secret in an address masked."""
         document = self.model_dump(mode="json")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from triage.dashboard.desk import UnitState
+    from triage.request import Requester
     from triage.settings import Settings
     from triage.store import Store
     from triage.worker import Worker
@@ -12,9 +18,59 @@ if TYPE_CHECKING:
 DAY = 86_400_000_000  # microseconds
 
 
-def make_worker(settings: Settings, store: Store) -> Worker:
-    """The worker with this configuration's channels."""
+def make_worker(settings: Settings, requester: Requester) -> Worker:
+    """The worker with this configuration's channels; it files rollbacks through the same hands as everybody."""
     from triage.channels import open_channels
     from triage.worker import Worker
 
-    return Worker(store, open_channels(settings), retention=settings.retention_days * DAY)
+    return Worker(
+        requester.store,
+        open_channels(settings),
+        results=requester.ledger.results,
+        file_rollback=requester.file_rollback,
+        retention=settings.retention_days * DAY,
+    )
+
+
+def make_dashboard(
+    settings: Settings,
+    store: Store,
+    requester: Requester,
+    *,
+    units: Callable[[], tuple[UnitState, ...]] | None = None,
+    read_only: bool = False,
+) -> tuple[FastAPI, str]:
+    """The application, and the link that may also change things (without a token where nothing may be changed)."""
+    from triage.dashboard.app import create_app
+    from triage.dashboard.auth import load_token, login_link
+    from triage.model import TriageError
+    from triage.rulefile import load_rules, rule_folders
+
+    token = load_token(settings.runtime_dir)
+    trouble = ""
+    try:
+        rules = load_rules(rule_folders(*settings.rules)).rules
+    except TriageError as error:  # a broken rule must not take the incidents' page down
+        rules, trouble = (), str(error)
+    app = create_app(
+        settings,
+        store,
+        token=token,
+        hands=requester,
+        units=units or (lambda: units_here(settings)),
+        rules=rules,
+        rules_trouble=trouble,
+        read_only=read_only,
+    )
+    host, port = settings.web.host, settings.web.port
+    return app, f"http://{host}:{port}/" if read_only else login_link(host, port, token)
+
+
+def units_here(settings: Settings, root: Path | None = None) -> tuple[UnitState, ...]:
+    """The SGLang units of this machine. Raises Unreachable where there is no manager."""
+    from triage.dashboard.desk import UnitState
+    from triage.servers import find_servers
+    from triage.systemctl import Systemd
+
+    found = find_servers(Systemd(), settings.units, ())
+    return tuple(UnitState(server.name, server.state, server.version, server.argv) for server in found)

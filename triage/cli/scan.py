@@ -8,12 +8,11 @@ dashboard, nor settings: it works on a machine that has nothing but a log.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from triage.model import Finding, Line
 
 _ALARMING = ("fatal", "degraded", "unknown")
-_COLOURS = {"fatal": "red", "degraded": "red", "unknown": "yellow", "request-error": "cyan", "recovered": "green"}
 
 
 @click.command()
@@ -47,6 +45,7 @@ def scan(
     SPEC: a file (text, journal json or export, also gzip, xz, zstd), '-' for stdin, journal:FILE-or-FOLDER, or journal:
     for the live journal. Without one stdin is read.
     """
+    from triage.cli.report import print_report
     from triage.document import scan_document
 
     if not specs:
@@ -67,7 +66,7 @@ def scan(
     else:
         for text in notices:
             click.echo(text, err=True)
-        _report(document)
+        print_report(document)
     if any(finding.crash.outcome.value in _ALARMING for finding in found):
         sys.exit(1)
 
@@ -123,47 +122,3 @@ def _since(text: str | None) -> int | None:
         return int(datetime.fromisoformat(text).timestamp() * 1_000_000)
     except ValueError:
         raise InputError(f"--since {text!r} is no time: give 2026-11-29T12:00 or 2h") from None
-
-
-# ---------------------------------------------------------------- for people
-
-
-def _report(document: dict[str, Any]) -> None:
-    crashes = document["crashes"]
-    click.echo(f"{document['lines']} lines, {len(crashes)} crash{'' if len(crashes) == 1 else 'es'}")
-    for crash in crashes:
-        _crash(crash)
-
-
-def _crash(crash: dict[str, Any]) -> None:
-    root = crash["root"]
-    place = " ".join(
-        part for part in (crash["unit"], crash["host"] and f"on {crash['host']}", crash["started"]) if part
-    )
-    colour = None if os.environ.get("NO_COLOR") else _COLOURS[crash["outcome"]]
-    click.echo("")
-    click.echo(click.style(crash["outcome"].upper(), fg=colour, bold=colour is not None) + f"  {crash['title']}")
-    if place:
-        click.echo(f"  where     {place}")
-    click.echo(f"  phase     {crash['phase']}")
-    frame = root["frame"]
-    at = f" at {frame['file']}:{frame['line']} {frame['function']}" if frame else ""
-    who = f"{root['rank']}: " if root["rank"] else ""
-    click.echo(f"  first     {who}{root['exception']}{at}")
-    message = root["message"].split("\n", 1)[0]
-    if message:
-        click.echo(f"            {message[:200]}")
-    if len(crash["ranks"]) > 1:
-        click.echo(f"  ranks     {' '.join(crash['ranks'])}")
-    if crash["cascades"]:
-        click.echo(f"  followed  {crash['cascades']} failures")
-    if crash["evidence"]["grade"] != "complete":
-        click.echo(f"  evidence  {crash['evidence']['grade']}")
-    if not crash["matches"]:
-        click.echo(f"  cause     undiagnosed (signature {crash['signature']['key']})")
-        return
-    best = crash["matches"][0]
-    click.echo(f"  cause     {best['cause'].strip()}  [{best['rule']}]")
-    for remedy in best["remedies"]:
-        blocked = f" (not here: {remedy['blocked_by']})" if remedy["blocked_by"] else ""
-        click.echo(f"  remedy    {remedy['title']} - costs: {remedy['cost']}{blocked}")

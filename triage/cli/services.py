@@ -122,12 +122,13 @@ def worker() -> None:
     """Deliver alerts, import the results of actions, file rollbacks that are due, prune."""
     from triage.cli.identity import enter
     from triage.cli.parts import make_worker
+    from triage.request import Requester
     from triage.store import open_store
 
     start_logging()
     settings, stop, heart = enter().settings, Stop(), Heart()
     store = open_store(settings, upgrade=True)
-    at_work = make_worker(settings, store)
+    at_work = make_worker(settings, Requester(settings, store))
     notify("READY=1", "STATUS=at work")
     try:
         while not stop:
@@ -138,6 +139,33 @@ def worker() -> None:
     finally:
         notify("STOPPING=1")
         at_work.close()
+        store.close()
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; loopback only.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.")
+@click.option("--read-only", is_flag=True, help="Serve pages and change nothing.")
+def web(host: str | None, port: int | None, read_only: bool) -> None:
+    """Serve the dashboard on loopback."""
+    from triage.cli.identity import enter
+    from triage.cli.parts import make_dashboard
+    from triage.cli.serving import bound, serve
+    from triage.dashboard.auth import check_bind
+    from triage.request import Requester
+    from triage.store import open_store
+
+    start_logging()
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = enter({"web": given} if given else None).settings
+    check_bind(settings.web.host)
+    listener = bound(settings.web.host, settings.web.port)
+    settings = settings.at_port(listener.getsockname()[1])
+    store = open_store(settings, upgrade=True)
+    app, link = make_dashboard(settings, store, Requester(settings, store), read_only=read_only)
+    try:
+        serve(app, listener, started=lambda: click.echo(f"triage: dashboard at {link}"))
+    finally:
         store.close()
 
 

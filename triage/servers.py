@@ -1,0 +1,90 @@
+"""The SGLang units of this machine as they are: state, command, release, files, workarounds in force.
+
+In: a manager, the globs of the units, root's ledger of actions. Out: one `Server` each, secrets masked. Called by
+`triage units` and, for the page, by the command line. It reads files and asks the manager; it must not change anything
+and must not start a server's program (that takes minutes and memory).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from triage import edits
+from triage.dropin import InForce, mask_argv, mask_value, standing
+from triage.model import ActionResult, NotPermitted, Refused, Unit
+from triage.systemctl import State
+from triage.unitfile import Command, effective, expand
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One unit. What could not be learned is empty, and `note` says why."""
+
+    name: str
+    state: str  # active, activating, deactivating, inactive, failed
+    sub: str
+    restarts: int = 0
+    argv: tuple[str, ...] = ()  # all drop-ins merged, variables put in
+    flags: Mapping[str, str] = field(default_factory=dict)  # '--tp-size' -> '8'; '' for a switch
+    version: str | None = None  # SGLang's, of the program that the unit starts
+    files: tuple[str, ...] = ()  # fragment, then drop-ins
+    stale: bool = False  # the files changed since systemd loaded them
+    in_force: tuple[InForce, ...] = ()
+    note: str = ""
+
+
+class Manager(Protocol):
+    """What is asked of `triage.systemctl.Systemd`."""
+
+    def list_units(self, *globs: str) -> tuple[str, ...]: ...
+    def read_unit(self, name: str) -> Unit: ...
+    def state(self, name: str) -> State: ...
+
+
+def find_servers(manager: Manager, globs: Iterable[str], results: Iterable[ActionResult] = ()) -> tuple[Server, ...]:
+    """Every service that matches, running or only installed, by name. Raises Unreachable without a manager."""
+    results = tuple(results)
+    return tuple(_server(manager, name, results) for name in manager.list_units(*globs))
+
+
+def _server(manager: Manager, name: str, results: tuple[ActionResult, ...]) -> Server:
+    state = manager.state(name)
+    server = Server(name, state.active, state.sub, state.restarts, in_force=standing(results, name).actions)
+    try:
+        unit = manager.read_unit(name)
+        server = replace(server, files=tuple(file.path for file in unit.files), stale=unit.need_daemon_reload)
+        merged = effective(unit, with_drop_in=True)
+        index, first = edits.server(merged.commands)
+    except (Refused, NotPermitted) as reason:
+        return replace(server, note=str(reason))
+    command = merged.commands[index]
+    return replace(
+        server,
+        argv=mask_argv(expand(command.argv, merged.environment)),
+        flags={
+            flag.name: mask_value(flag.name, " ".join(expand(_values(command, flag), merged.environment))) or ""
+            for flag in edits.flags(command, first)
+        },
+        version=release(command.program),
+    )
+
+
+def _values(command: Command, flag: edits.Flag) -> tuple[str, ...]:
+    if flag.joined:
+        return (flag.value.text,) if flag.value else ()
+    return tuple(word.text for word in command.words[flag.start + 1 : flag.end])
+
+
+def release(program: str) -> str | None:
+    """SGLang's release by the metadata beside the interpreter, without starting it: 0.5.12, or None.
+
+    `program` is .../bin/python or .../bin/sglang of a virtual environment, not followed through its link."""
+    lib = Path(program).parent.parent / "lib"
+    with contextlib.suppress(OSError):
+        for folder in sorted(lib.glob("python3*/*-packages/sglang-*.dist-info")):
+            return folder.name.removeprefix("sglang-").removesuffix(".dist-info")
+    return None
