@@ -63,6 +63,7 @@ def diagnose(database: str) -> int:
     from triage.assemble import Assembler
     from triage.cli.report import print_crash
     from triage.diagnose import diagnose as name_it
+    from triage.model import Batch
     from triage.pipeline import run
     from triage.rulebook import Rulebook
     from triage.rulefile import rule_folders
@@ -74,9 +75,9 @@ def diagnose(database: str) -> int:
     rulebook = Rulebook.load(rule_folders())
     read, started = 0, time.monotonic()
 
-    def each_round(lines: int) -> bool:
+    def each_round(batch: Batch) -> bool:
         nonlocal read
-        read += lines
+        read += len(batch.lines)
         return True
 
     source = open_source(str(CRASH))

@@ -141,5 +141,5 @@ def test_closed_wins_over_what_came_before_it() -> None:
 def test_a_round_that_says_stop_ends_the_reading() -> None:
     recording = Recording()
     source = FakeSource([batch("c1", "open 1"), batch("c2", "close 1")])
-    run(source, FakeAssembler(), diagnose, recording, clock=lambda: 0, each_round=lambda lines: False)
+    run(source, FakeAssembler(), diagnose, recording, clock=lambda: 0, each_round=lambda batch: False)
     assert len(recording.calls) == 1

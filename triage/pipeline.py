@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from triage.model import Change, Context, Crash, CrashEvent, Finding, FindingEvent, Line, Recorder, Source
+from triage.model import Batch, Change, Context, Crash, CrashEvent, Finding, FindingEvent, Line, Recorder, Source
 
 SAVE_EVERY = 3_000_000  # microseconds between two saves of the cursor while nothing happens
 
@@ -61,10 +61,10 @@ def run(
     recorder: Recorder,
     *,
     clock: Callable[[], int],
-    each_round: Callable[[int], bool] = lambda lines: True,
+    each_round: Callable[[Batch], bool] = lambda batch: True,
     notice: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Read until the source ends or `each_round(lines read in this round)` answers False.
+    """Read until the source ends or `each_round(batch)`, asked after its transaction, answers False.
 
     `clock` gives the present in microseconds UTC; `notice` takes what the source has to tell the operator.
     """
@@ -97,7 +97,7 @@ def run(
             events += assembler.tick(batch.time)
         cursor = batch.cursor or cursor
         record(events, clock())
-        if not each_round(len(batch.lines)):
+        if not each_round(batch):
             return
     saved_at = 0  # the end of a bounded source is worth a save of its own
     record(assembler.finish(), clock())

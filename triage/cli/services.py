@@ -23,6 +23,7 @@ from triage.notify import notify, watchdog_interval
 log = logging.getLogger("triage")
 
 BEAT = 5.0  # seconds between two signs of life where the manager asks for none
+METERS_EVERY = 5.0  # seconds between two notes of what was counted
 WORK_EVERY = 1.0  # seconds between two rounds of the worker
 RESTART_AFTER = (1.0, 2.0, 5.0, 15.0, 60.0)  # seconds; how `run` spaces the restarts of a child that keeps ending
 
@@ -79,6 +80,8 @@ def watch(specs: str) -> None:
     from triage.assemble import Assembler
     from triage.cli.identity import enter
     from triage.diagnose import diagnose
+    from triage.meter import Meter
+    from triage.model import Batch
     from triage.pipeline import run as run_pipeline
     from triage.rulebook import Rulebook
     from triage.rulefile import rule_folders
@@ -91,12 +94,17 @@ def watch(specs: str) -> None:
     cursor, contexts = store.resume(specs)
     rulebook = Rulebook.load(rule_folders(*settings.rules))
     source = open_source(specs, units=settings.units, cursor=cursor)
-    read = 0
+    meter = Meter()
+    told = 0.0
 
-    def each_round(lines: int) -> bool:
-        nonlocal read
-        read += lines
-        heart.beat(lambda: f"{read} lines read from {specs}")
+    def each_round(batch: Batch) -> bool:
+        nonlocal told
+        meter.saw(batch, now_us())
+        heart.beat(lambda: f"{meter.lines} lines read from {specs}")
+        present = time.monotonic()
+        if present - told >= METERS_EVERY:
+            told = present
+            store.put_counters(meter.counters())
         return not stop
 
     notify("READY=1", f"STATUS=reading {specs}")
@@ -105,7 +113,7 @@ def watch(specs: str) -> None:
         run_pipeline(
             source,
             Assembler(contexts),
-            lambda crash: diagnose(crash, rulebook),
+            meter.timed(lambda crash: diagnose(crash, rulebook)),
             store,
             clock=now_us,
             each_round=each_round,
@@ -113,6 +121,7 @@ def watch(specs: str) -> None:
         )
     finally:
         notify("STOPPING=1")
+        store.put_counters(meter.counters())
         source.close()
         store.close()
 
