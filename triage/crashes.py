@@ -17,6 +17,29 @@ from triage.signs import Kind
 MAX_ENTRIES = 300
 MAX_EVIDENCE = 60
 MAX_TEXT = 8_192  # of one line that is kept
+MAX_HELD = 60
+
+
+class Held:
+    """Failures that cannot be a root while there may be a better one; they wait for it."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def add(self, entry: Entry) -> None:
+        for known in self.entries:
+            if (known.name, known.pid, known.rank) == (entry.name, entry.pid, entry.rank) and entry.body is None:
+                known.folded += 1
+                known.ends_server |= entry.ends_server
+                return
+        if len(self.entries) < MAX_HELD:
+            self.entries.append(entry)
+
+    def take(self) -> list[Entry]:
+        entries, self.entries = self.entries, []
+        return entries
 
 
 class OpenCrash:

@@ -6,24 +6,21 @@ In come the lines and the manager's words of one invocation (or of a plain file,
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from triage import signs
-from triage.crashes import OpenCrash, kept
+from triage.crashes import Held, OpenCrash, kept
+from triage.endings import Ending
 from triage.entries import Entry, lost_entry, refresh, report_entry, sign_entry
 from triage.lanes import Lanes, News, Report
 from triage.lines import Parsed, is_progress, parse
-from triage.manager import Word, end_sign, read_kernel
+from triage.manager import Word, read_kernel
 from triage.milestones import STOP_TEXTS, Progress
-from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role, UnitEnd
+from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
 from triage.roles import Signs
 from triage.signs import Kind, Sign
 
 Group = tuple[str | None, str | None, str | None]  # host, unit, invocation
 
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
-END_WAIT = 1_000_000  # the last lines of dying processes may come after the manager's entry
-MAX_PENDING = 60
 
 
 class Run:
@@ -31,17 +28,14 @@ class Run:
 
     __slots__ = (
         "_crash",
-        "_end_at",
-        "_end_line",
+        "_half",
+        "_held",
         "_last",
-        "_limit",
         "_over",
-        "_pending",
         "_spoke",
         "_suppressed_at",
         "_time",
-        "end",
-        "ended",
+        "ending",
         "group",
         "lanes",
         "named",
@@ -54,16 +48,13 @@ class Run:
         self.plain = plain  # a file: its own end tells, and no time passes but that of its lines
         self.progress = Progress()
         self.lanes = Lanes()
-        self.end: UnitEnd | None = None
-        self.ended = False  # the end was dealt with
+        self.ending = Ending()
         self.named: str | None = None  # the unit, where only the manager's text names it
         self._crash: OpenCrash | None = None
-        self._pending: list[Entry] = []  # cascades and hints that wait for a root
+        self._held = Held()  # cascades and hints that wait for a root
         self._time: int | None = None
         self._last: int | None = None  # time of the last failure
-        self._end_at: int | None = None
-        self._end_line: Line | None = None
-        self._limit = False
+        self._half: int | None = None  # when a half traceback last grew
         self._over = False  # the log of this server ends here
         self._suppressed_at: int | None = None
         self._spoke = False  # a record with SGLang's own head was read
@@ -73,21 +64,26 @@ class Run:
         return "|".join(part or "" for part in self.group)
 
     @property
+    def ended(self) -> bool:
+        """Its end was dealt with; what comes later is late."""
+        return self.ending.final
+
+    @property
     def crashing(self) -> bool:
         return self._crash is not None
 
     @property
     def idle(self) -> bool:
-        return self._crash is None and not self._pending and self._end_at is None and not self.lanes.waiting
+        return self._crash is None and not self._held.entries and self.ending.at is None and not self.lanes.waiting
 
     @property
     def due(self) -> int | None:
         """When something is to be closed, in log time."""
-        if self._end_at is not None:
-            return self._end_at
-        if (self._crash is not None or self._pending) and self._last is not None:
-            return self._last + GROUP_QUIET
-        return None
+        if self.ending.at is not None:
+            return self.ending.at
+        open_since = self._last if self._crash is not None or self._held.entries else None
+        dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
+        return min(dues, default=None)
 
     def near(self, time: int | None, tolerance: int) -> bool:
         return time is None or self._last is None or abs(time - self._last) <= tolerance
@@ -117,6 +113,8 @@ class Run:
 
     def feed(self, line: Line) -> list[CrashEvent]:
         """One line of one of the unit's processes."""
+        if self.ended:
+            return []
         parsed = parse(line.text)
         text = parsed.text
         if not text.strip() or is_progress(text):
@@ -128,6 +126,7 @@ class Run:
         if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
             self.progress.work(line)
         taken, reports = self.lanes.feed(line, parsed, pid)
+        self._half = self._time if self.lanes.waiting else None
         events: list[CrashEvent] = []
         for report in reports:
             events += self._report(report)
@@ -194,7 +193,7 @@ class Run:
             crash.phase = self._phase(entry)
 
     def _entry_of(self, body: object) -> Entry | None:
-        known = [*self._pending, *(self._crash.entries if self._crash is not None else ())]
+        known = [*self._held.entries, *(self._crash.entries if self._crash is not None else ())]
         return next((entry for entry in known if entry.body is body), None)
 
     def add_sign(
@@ -213,7 +212,7 @@ class Run:
         return self._add(entry)
 
     def _add(self, entry: Entry) -> list[CrashEvent]:
-        if self.ended and self.group[1] is not None and entry.kind is not Kind.HARDWARE:
+        if self.ended and entry.kind is not Kind.HARDWARE:
             return []
         if self.progress.stopping is not None and entry.kind >= Kind.EXIT and self._crash is None:
             return []  # teardown after a requested stop
@@ -222,7 +221,7 @@ class Run:
         self._touch(entry)
         if crash is None:
             if entry.kind in (Kind.HINT, Kind.CASCADE):
-                self._hold(entry)
+                self._held.add(entry)
                 return []
             return self._open(entry)
         if crash.requests_only and entry.kind not in (Kind.REQUEST, Kind.CASCADE, Kind.HINT):
@@ -238,22 +237,12 @@ class Run:
         if time is not None and (self._last is None or time > self._last):
             self._last = time
 
-    def _hold(self, entry: Entry) -> None:
-        for known in self._pending:
-            if (known.name, known.pid, known.rank) == (entry.name, entry.pid, entry.rank) and entry.body is None:
-                known.folded += 1
-                known.ends_server |= entry.ends_server
-                return
-        if len(self._pending) < MAX_PENDING:
-            self._pending.append(entry)
-
     def _open(self, entry: Entry) -> list[CrashEvent]:
         crash = OpenCrash(self._name(), self._phase(entry))
         if self._suppressed_at is not None and self._fresh(self._suppressed_at):
             crash.grade = Grade.SUPPRESSED
-        for waiting in self._pending:
+        for waiting in self._held.take():
             crash.add(waiting)
-        self._pending = []
         crash.add(entry)
         self._crash = crash
         crash.open()
@@ -299,95 +288,81 @@ class Run:
             why = "the manager: killed for want of memory"
             return self.add_sign(line, Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text, why), text)
         if word.name in ("exited", "failed", "deactivated"):
-            self._ending(line, word)
+            self.ending.note(line, word, requested=self.progress.stopping is not None)
         return []
-
-    def _ending(self, line: Line, word: Word) -> None:
-        if self.ended or self._limit:
-            return
-        end = self.end or UnitEnd("success", time=line.time)
-        requested = self.progress.stopping is not None
-        if word.name == "exited":
-            result = end.result
-            if result == "success" and not (word.code == "exited" and word.status == "0"):
-                result = "exit-code" if word.code == "exited" else "core-dump" if word.code == "dumped" else "signal"
-            end = replace(end, code=word.code, status=word.status, result=result)
-        elif word.name == "failed":
-            end = replace(end, result=word.result or "failed")
-        self.end = replace(end, time=line.time, requested=requested)
-        if self._end_line is None or word.name == "exited":
-            self._end_line = kept(line)
-        if line.time is not None:
-            self._end_at = line.time + END_WAIT
 
     def _start_limit(self, line: Line, text: str) -> list[CrashEvent]:
         """The manager gives up: a failure of its own, whatever the runs before died of."""
-        events = self._end_now() if self.end is not None and not self.ended else self._close(None)
-        self._limit = True
-        self.ended = False
+        known = self.ending.known is not None and not self.ending.final
+        events = self._end_now() if known else self._close(None)
+        self.ending.final = False
+        self.ending.give_up(line.time)
         sign = Sign("start-limit", Kind.FATAL, Role.ROOT, "StartLimit", text, "started too often in a short time")
-        self.end = UnitEnd("start-limit-hit", time=line.time)
         events += self._add(sign_entry(sign, kept(line), text, None))
         events += self._close(line.time)
-        self.ended = True
-        self._end_at = None
+        self.ending.close()
         return events
 
     def _end_now(self) -> list[CrashEvent]:
         """The invocation is over and its last lines had time to come."""
         events: list[CrashEvent] = []
-        self._end_at = None
-        end = self.end
         for report in self.lanes.finish():
             events += self._report(report)
-        if end is not None and not end.requested and self._crash is None and end.result != "success":
-            events += self._open_at_end(end)
+        alone = self.ending.sign() if self._crash is None else None
+        if alone is not None:  # the log names no root: a hint that was held back, else the manager's own word
+            sign, line, text = alone
+            held = self._promote()
+            events += [self._event(Change.OPENED)] if held else self._open(sign_entry(sign, line, text, None))
+        end = self.ending.known
         events += self._close(end.time if end is not None else None)
-        self.ended = True
-        self._pending = []
+        self.ending.close()
+        self._held.take()
         if self.plain:  # the same file goes on with the next start
-            self.end, self.ended, self._end_line = None, False, None
-            self.progress, self.lanes = Progress(), Lanes()
+            self.ending, self.progress, self.lanes = Ending(), Progress(), Lanes()
         return events
-
-    def _open_at_end(self, end: UnitEnd) -> list[CrashEvent]:
-        """The log names no root: a hint that was held back, else the manager's own word."""
-        if self._pending and self._promote():
-            return [self._event(Change.OPENED)]
-        line = self._end_line or Line("", time=end.time)
-        text = parse(line.text).text
-        return self._open(sign_entry(end_sign(end, text), line, text, None))
 
     def _promote(self) -> bool:
         """Open with the best of what was held back; False if nothing there can be a root."""
         crash = OpenCrash(self._name(), self.progress.phase)
-        for entry in self._pending:
+        for entry in self._held.entries:
             crash.add(entry)
         if not crash.open_anyway():
             return False
         self._crash = crash
-        self._pending = []
+        self._held.take()
         return True
 
     # ------------------------------------------------------------ closing
 
     def expire(self, time: int) -> list[CrashEvent]:
         """Log time has passed `due`."""
-        if self._end_at is not None:
-            return self._end_now() if time >= self._end_at else []
+        if self.ending.at is not None:
+            return self._end_now() if time >= self.ending.at else []
+        events = self._stale(time)
         if self._crash is None:
-            if self.plain and not self._worked():  # a root may still come, the file may end here
-                self._last = time
-                return []
-            self._pending = [entry for entry in self._pending if entry.body is not None and self.plain]
-            if not self._pending or not self._promote():
-                self._pending = []
-                return []
-            return [self._event(Change.OPENED), *self._close(self._last)]
+            if not self._quiet(time):  # a root may still come
+                return events
+            if not self.plain or not self._promote():
+                self._held.take()
+                return events
+            return [*events, self._event(Change.OPENED), *self._close(self._last)]
+        return events + self._close(self._last) if self._quiet(time) else events
+
+    def _quiet(self, time: int) -> bool:
+        """Failures have been quiet long enough. A plain file may end here: there only a server at work proves it."""
+        if self._last is None or time < self._last + GROUP_QUIET:
+            return False
         if self.plain and not self._worked():
             self._last = time
+            return False
+        return True
+
+    def _stale(self, time: int) -> list[CrashEvent]:
+        """A traceback that nobody goes on writing is over, else nothing would ever be idle again."""
+        if self._half is None or time < self._half + GROUP_QUIET:
             return []
-        return self._close(self._last)
+        self._half = None
+        return [event for report in self.lanes.finish() for event in self._report(report)]
 
     def _worked(self) -> bool:
         active = self.progress.active
@@ -395,12 +370,12 @@ class Run:
 
     def finish(self) -> list[CrashEvent]:
         """The input is over."""
-        if self._end_at is not None:
+        if self.ending.at is not None:
             return self._end_now()
         events: list[CrashEvent] = []
         for report in self.lanes.finish():
             events += self._report(report)
-        if self._crash is None and self._pending and self.progress.stopping is None and self._promote():
+        if self._crash is None and self.progress.stopping is None and self._promote():
             events.append(self._event(Change.OPENED))
         self._over = True
         return events + self._close(self._time)
@@ -412,10 +387,10 @@ class Run:
         events: list[CrashEvent] = []
         for report in self.lanes.finish():
             events += self._report(report)
-        crash.end = self.end
+        crash.end = self.ending.known
         events.append(self._event(Change.CLOSED, ended if ended is not None else self._last))
         self._crash = None
-        self._pending = []
+        self._held.take()
         return events
 
     def _amended(self) -> list[CrashEvent]:
@@ -432,7 +407,7 @@ class Run:
         seen = Signs(
             plain=self.plain,
             stopping=self.progress.stopping,
-            end=self.end if closed else None,
+            end=self.ending.known if closed else None,
             active=self.progress.active,
             last=self._last,
             ends_server=crash.ends_server,

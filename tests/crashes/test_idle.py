@@ -47,3 +47,13 @@ def test_the_next_assembler_knows_what_this_one_knew():
     ]
     assert events[0].crash.phase is Phase.SERVING
     assert events[0].crash.context.flags["speculative_dflash_block_size"] == "8"
+
+
+def test_a_traceback_that_nobody_goes_on_writing_does_not_block_the_cursor_for_ever():
+    assembler = Assembler()
+    for line in lines_of([*story.starting(), *story.rank_crash(12_000, 0)[:5]]):
+        assembler.feed(line)
+    assert not assembler.idle
+    assembler.tick(story.START + 23_000_000)
+    assembler.tick(story.START + 34_000_000)
+    assert assembler.idle

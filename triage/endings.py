@@ -1,0 +1,67 @@
+"""How one invocation ended, put together from the manager's entries, and when it may be taken as final.
+
+In come the manager's words (triage.manager), out goes a `UnitEnd`. Called by `triage.runs`, one `Ending` per
+invocation. It must not open or close crashes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from triage.crashes import kept
+from triage.lines import parse
+from triage.manager import Word, end_sign
+from triage.model import Line, UnitEnd
+from triage.signs import Sign
+
+END_WAIT = 1_000_000  # the last lines of dying processes may come after the manager's entry
+
+
+class Ending:
+    """What the manager said so far. `at`: when its last word has stood long enough, in log time."""
+
+    __slots__ = ("_line", "at", "final", "known")
+
+    def __init__(self) -> None:
+        self.known: UnitEnd | None = None
+        self.at: int | None = None
+        self.final = False  # it was dealt with; what comes later is late
+        self._line: Line | None = None
+
+    def note(self, line: Line, word: Word, *, requested: bool) -> None:
+        """One of the words exited, failed, deactivated."""
+        if self.final:
+            return
+        end = self.known or UnitEnd("success", time=line.time)
+        if word.name == "exited":
+            end = replace(end, code=word.code, status=word.status, result=_result(end.result, word))
+        elif word.name == "failed":
+            end = replace(end, result=word.result or "failed")
+        self.known = replace(end, time=line.time, requested=requested)
+        if self._line is None or word.name == "exited":
+            self._line = kept(line)
+        if line.time is not None:
+            self.at = line.time + END_WAIT
+
+    def give_up(self, time: int | None) -> None:
+        """The manager starts it no more."""
+        self.known = UnitEnd("start-limit-hit", time=time)
+
+    def close(self) -> None:
+        self.final, self.at = True, None
+
+    def sign(self) -> tuple[Sign, Line, str] | None:
+        """The failure that the end itself is, if it was none that somebody asked for."""
+        end = self.known
+        if end is None or end.requested or end.result == "success":
+            return None
+        line = self._line or Line("", time=end.time)
+        text = parse(line.text).text
+        return end_sign(end, text), line, text
+
+
+def _result(before: str, word: Word) -> str:
+    """systemd's own word for how the main process went; its 'failed' entry, which follows, may know better."""
+    if before != "success" or (word.code == "exited" and word.status == "0"):
+        return before
+    return {"exited": "exit-code", "dumped": "core-dump"}.get(word.code or "", "signal")
