@@ -46,6 +46,8 @@ class Place:
         with durable.opened(above) as folder:
             try:
                 os.mkdir(self._name(unit), 0o755, dir_fd=folder)
+                # Whatever the umask: the unprivileged side reads the drop-in to plan the next edit.
+                os.chmod(self._name(unit), 0o755, dir_fd=folder)  # noqa: S103
             except FileExistsError:
                 return False
             os.fsync(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 
 from triage.model import InputError, Line, Origin, Unreachable
 from triage.sources import open_source
+from triage.sources.beginning import LOADING, RECENT, first_windows
 from triage.sources.journal import JournalSource
 
 REMOTE = "/lib/systemd/systemd-journal-remote"
@@ -234,12 +234,39 @@ def test_following_goes_on_when_read_files_are_taken_away(tmp_path: Path) -> Non
     assert notices == []
 
 
-def test_a_machine_without_such_units_begins_with_the_last_minutes() -> None:
-    if shutil.which("journalctl") is None:
-        pytest.skip("no journal here")
-    source = JournalSource("journal:", place=None, units=["sglang-none-such*.service"])
-    now = time.time_ns() // 1000
-    windows = source._windows(now)
-    source.close()
-    assert [end for _, end in windows] == [None]
-    assert now - windows[0][0] == 600_000_000
+def test_a_machine_without_such_units_begins_with_the_last_minutes(day: Path) -> None:
+    now = 1_795_953_600_000_000
+    windows = first_windows(JournalSource("j", place=day, units=[])._open(), lambda unit: False, now)
+    assert windows == [(now - 600_000_000, None)]
+
+
+def test_what_runs_is_read_from_its_start(tmp_path: Path) -> None:
+    def manager(n: int, message_id: str, unit: str, invocation: str) -> str:
+        return entry(n, "x", "init.scope", _PID="1", UNIT=unit, INVOCATION_ID=invocation, MESSAGE_ID=message_id)
+
+    starting, started, failed = (
+        "7d4958e842da4a758f6c1cdc7b36dcc5",
+        "39f53479d3a045ac8e11786248231fbf",
+        "d9b373ed55a64feb8242e02dbe79a49c",
+    )
+    text = (
+        manager(0, started, UNIT, "a0")
+        + manager(1000, failed, UNIT, "a0")
+        + manager(2000, starting, UNIT, "a1")
+        + manager(3000, started, UNIT, "a1")
+        + manager(4000, started, "sglang-gone.service", "b0")
+        + manager(5000, failed, "sglang-gone.service", "b0")
+        + manager(6000, started, "nginx.service", "c0")
+    )
+    source = JournalSource("j", place=make_journal(tmp_path / "x.journal", text), units=["sglang*"])
+    first = 1_795_953_600_000_000
+    now = first + 3600 * 1_000_000
+    assert first_windows(source._open(), source._is_ours, now) == [
+        (first + 2_000_000, first + 2_000_000 + LOADING),
+        (now - RECENT, None),
+    ]
+    soon = first + 2_000_000 + RECENT + 1_000_000
+    assert first_windows(source._open(), source._is_ours, soon) == [
+        (first + 2_000_000, soon - RECENT),
+        (soon - RECENT, None),
+    ]

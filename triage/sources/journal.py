@@ -17,15 +17,18 @@ first; one reader, one thread.
 
 from __future__ import annotations
 
+import os
+import pwd
 import select
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from triage.model import Batch, InputError, Line, NotPermitted, Origin, Unreachable
+from triage.sources.beginning import first_windows
 from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, process_line
 
 BATCH = 1024  # entries read before the pipeline has its turn
@@ -33,9 +36,6 @@ LOOK_SECONDS = 0.02
 QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
 THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
 
-MINUTE = 60_000_000
-RECENT = 10 * MINUTE  # a first start looks back so far ...
-LOADING = 20 * MINUTE  # ... and at the first minutes of each running invocation: its arguments, release, milestones
 
 _OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *NOTICE_FIELDS)
 # Where an entry that some other unit's process wrote may name one of ours.
@@ -50,7 +50,7 @@ _ENDED = ("9d1aaa27d60140bd96365438aad20286", "7ad2d189f7e94e70a38c781354912448"
 
 class JournalSource:
     """A `Source`. `cursor` resumes after the entry it names; without one a kept journal is read whole, and the live
-    one from where a first start should begin (`_windows`). `since`: nothing older, microseconds UTC."""
+    one from where a first start should begin (`sources.beginning`). `since`: nothing older, microseconds UTC."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class JournalSource:
         """Stand where a reader without a cursor begins, after giving what it should know of earlier."""
         windows: list[tuple[int, int | None]] = [(self._since or 0, None)]
         if self._place is None and self._since is None:
-            windows = self._windows(_now())
+            windows = first_windows(self._open(), self._is_ours, _now())
         for start, until in windows[:-1]:
             self._seek(start)
             for batch in self._until(until):  # no cursor here: whoever dies now begins again
@@ -273,59 +273,6 @@ class JournalSource:
         else:
             self._reader.seek_head()
 
-    def _windows(self, now: int) -> list[tuple[int, int | None]]:
-        """Where a first start begins: the last minutes; and before them the start of each invocation that still
-        runs, for its context. Crashes of last month are history and stay silent."""
-        recent = now - RECENT
-        starts = sorted(start for start in self._running_since(now).values() if start < recent)
-        windows: list[tuple[int, int | None]] = []
-        for start in starts:
-            end = min(start + LOADING, recent)
-            if windows and start <= (windows[-1][1] or 0):
-                windows[-1] = (windows[-1][0], end)
-            else:
-                windows.append((start, end))
-        return [*windows, (recent, None)]
-
-    def _running_since(self, now: int) -> Mapping[str, int]:
-        """Unit -> start of the invocation that runs now, by the manager's entries of this boot, newest first."""
-        with self._open() as reader:
-            reader.seek_tail()
-            if not reader._previous():
-                return {}
-            # Of the newest entry: a service with ProcSubset=pid cannot ask /proc/sys which boot this is.
-            boot = _parts(reader._get_cursor()).get("b")
-            for message in (_STARTING, _STARTED, *_ENDED):
-                reader.add_match(f"MESSAGE_ID={message}")
-            reader.add_conjunction()
-            reader.add_match(f"_BOOT_ID={boot}")
-            reader.seek_tail()
-            found: dict[str, int] = {}
-            invocation: dict[str, bytes] = {}
-            for _ in range(20_000):
-                if not reader._previous():
-                    break
-                self._step_back(reader, found, invocation)
-        return {unit: start for unit, start in found.items() if start > 0}
-
-    def _step_back(self, reader: Any, found: dict[str, int], invocation: dict[str, bytes]) -> None:
-        fields = {}
-        for name in ("UNIT", "USER_UNIT", "MESSAGE_ID", "INVOCATION_ID", "USER_INVOCATION_ID"):
-            try:
-                fields[name] = reader._get(name)
-            except KeyError:
-                fields[name] = b""
-        raw = fields["UNIT"] or fields["USER_UNIT"]
-        if not self._is_ours(raw):
-            return
-        unit, run = _text(raw), fields["INVOCATION_ID"] or fields["USER_INVOCATION_ID"]
-        if unit not in found:
-            ended = _text(fields["MESSAGE_ID"]) in _ENDED
-            found[unit] = 0 if ended else reader._get_realtime()
-            invocation[unit] = run
-        elif found[unit] > 0 and invocation[unit] == run:  # 'Starting' of the same invocation lies earlier
-            found[unit] = reader._get_realtime()
-
     # ---------------------------------------------------------------- opening
 
     def _open(self) -> Any:
@@ -338,15 +285,25 @@ class JournalSource:
             else:
                 reader = systemd._Reader(flags=0, files=[str(self._place)])
         except PermissionError:
-            raise NotPermitted(
-                f"{self._place or 'the journal'} may not be read: join the group systemd-journal, or run "
-                f"sudo triage watch"
-            ) from None
+            raise _not_permitted(self._place) from None
         except (OSError, ValueError) as error:
             raise InputError(f"{self._place or 'the journal'} is no journal that can be read: {error}") from None
+        if self._place is None and not (reader.has_persistent_files() or reader.has_runtime_files()):
+            # libsystemd opens what it may read and says nothing of the rest: without rights that is nothing at all.
+            raise (
+                _not_permitted(None) if os.geteuid() else Unreachable("there is no journal here: is journald running?")
+            )
         reader.data_threshold = THRESHOLD
         reader.fileno()
         return reader
+
+
+def _not_permitted(place: Path | None) -> NotPermitted:
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return NotPermitted(
+        f"{place or 'the journal'} may not be read by user {user}: sudo usermod -a -G systemd-journal {user}, "
+        "then log in anew"
+    )
 
 
 def _systemd() -> Any:
