@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +83,8 @@ def _library() -> Iterator[Look]:
     if importlib.util.find_spec("systemd") is not None:
         yield Look("python-systemd", "ok", "installed")
         return
-    mend = "apt-get install libsystemd-dev pkg-config gcc python3-dev && pip install 'triage[journal]'"
+    build = "apt-get install libsystemd-dev pkg-config gcc python3-dev"
+    mend = f"{build} && {shlex.quote(sys.executable)} -m pip install systemd-python"
     yield Look("python-systemd", "missing", "the live journal cannot be read without it; files can", mend)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import pwd
 import select
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -312,8 +313,8 @@ def _systemd() -> Any:
         from systemd import _reader
     except ImportError:
         raise Unreachable(
-            "the journal cannot be read without systemd-python: sudo apt-get install -y libsystemd-dev pkg-config gcc "
-            "python3-dev && pip install 'triage[journal]'"
+            "the journal cannot be read without systemd-python: apt-get install -y libsystemd-dev pkg-config gcc "
+            f"python3-dev && {sys.executable} -m pip install systemd-python"
         ) from None
     return _reader
 
