@@ -172,7 +172,7 @@ def test_a_missing_or_odd_file_is_an_input_error(tmp_path: Path) -> None:
 
 def test_without_the_library_the_command_that_brings_it_is_told(day: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "systemd", None)
-    with pytest.raises(Unreachable, match=r"libsystemd-dev .* pip install 'triage\[journal\]'"):
+    with pytest.raises(Unreachable, match=r"libsystemd-dev .* pip install systemd-python"):
         open_source(f"journal:{day}")
 
 
