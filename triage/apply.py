@@ -32,7 +32,7 @@ _BREATH = 2.0  # seconds; see _breathe
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 when everything is settled, whatever the outcome of the actions was."""
     options = _options(argv)
-    os.umask(0o027)
+    os.umask(0o022)  # a new folder of drop-ins is for all to read; everything else has its mode written out
     ledger = Ledger(options.dir)
     try:
         if not options.root and os.geteuid():

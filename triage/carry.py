@@ -244,7 +244,8 @@ class Carrier:
             if not begun:
                 record.keep(**{before: state.invocation})
                 record.save()
-            if not begun or (state.invocation == record.kept[before] and not state.job):
+            # reset-failed lets systemd forget a unit that is down, and its invocation with it: '' is no new one.
+            if not begun or (state.invocation in ("", record.kept[before]) and not state.job):
                 self.manager.restart(unit)
             state = self.proof.restarted(unit, record.kept[before], record.report)
             record.keep(**{after: state.invocation, f"{prefix}restarts": str(state.restarts)})

@@ -81,11 +81,26 @@ class FakeManager:
 
     def state(self, name: str) -> State:
         facts = self.facts()
-        return State(facts["active"], "running", "success", f"inv{facts['invocation']}", 0, 4711)
+        invocation = "" if facts.get("forgotten") else f"inv{facts['invocation']}"
+        return State(facts["active"], "running", "success", invocation, 0, 4711)
 
     def restart(self, name: str) -> None:
+        self.forget()
+        self.begin()
+
+    def crash(self) -> None:
+        self._save({**self.facts(), "active": "failed"})
+
+    def forget(self) -> None:
+        """reset-failed: a unit that is down is forgotten, and its invocation with it."""
         facts = self.facts()
-        self._save({**facts, "invocation": facts["invocation"] + 1, "starts": facts["starts"] + 1, "active": "active"})
+        if facts["active"] == "failed":
+            self._save({**facts, "active": "inactive", "forgotten": True})
+
+    def begin(self) -> None:
+        facts = self.facts()
+        news = {"invocation": facts["invocation"] + 1, "starts": facts["starts"] + 1, "active": "active"}
+        self._save({**facts, **news, "forgotten": False})
 
 
 class FakeProof(Proof):

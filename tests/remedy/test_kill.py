@@ -34,7 +34,7 @@ def in_child(folder: Path, request: Request, deeds: int, *, crashes: bool = Fals
             machine.manager.crashes_at_load = crashes
             for name in _DEEDS:
                 setattr(os, name, counted(getattr(os, name), count))
-            for name in ("reload", "restart"):
+            for name in ("reload", "restart", "forget", "begin"):
                 setattr(machine.manager, name, counted(getattr(machine.manager, name), count))
             machine.carrier().carry(request)
         except BaseException:
@@ -87,7 +87,11 @@ def test_a_cure_is_in_force_after_any_kill(tmp_path: Path) -> None:
         assert "--disable-cuda-graph" in machine.manager.facts()["command"][0]
         assert machine.ledger.claims() == ()
 
-    assert every_kill(tmp_path, lambda machine: machine.apply_request(), check) > 40
+    def prepare(machine: Machine) -> Request:
+        machine.manager.crash()
+        return machine.apply_request()
+
+    assert every_kill(tmp_path, prepare, check) > 40
 
 
 def test_what_does_not_cure_is_gone_after_any_kill(tmp_path: Path) -> None:
