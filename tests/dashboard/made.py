@@ -320,7 +320,7 @@ class MadeHands:
             drop_in_text=text,
             diff=diff,
             seen_digest=hashlib.sha256(self.unit_text.encode()).hexdigest(),
-            result_digest=hashlib.sha256((text + self.unit_text).encode()).hexdigest(),
+            result_digest=hashlib.sha256(text.encode()).hexdigest(),
             argv_before=before,
             argv_after=(*before, "--disable-cuda-graph"),
             env_changes=(),

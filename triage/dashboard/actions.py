@@ -55,7 +55,7 @@ class Changed(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the asker has looked at: of a page the digest of the result too, which holds the time it was shown."""
+    """What the asker saw: the unit's files; on a page the drop-in too, which holds the time at which it was shown."""
 
     unit_digest: str | None = None
     result_digest: str | None = None

@@ -79,6 +79,7 @@ def routes(desk: Desk) -> APIRouter:
         request: Request,
         n: Number,
         remedy: Text,
+        seen_digest: Text,
         result_digest: Text,
         time: Annotated[int, Form(ge=0, le=2**62)],
         key: Text,
@@ -89,7 +90,7 @@ def routes(desk: Desk) -> APIRouter:
         if agreed != "yes":
             return preview_page(desk, request, n, remedy, refusal="the box was not ticked")
         try:
-            action = apply_once(desk, n, remedy, Seen(result_digest=result_digest, time=time), key, person)
+            action = apply_once(desk, n, remedy, Seen(seen_digest, result_digest, time), key, person)
         except Changed as error:
             return preview_page(desk, request, n, remedy, changed=str(error))
         except Refused as error:
