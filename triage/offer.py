@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from triage.model import Crash, Edit, Remedy
+from triage.releases import covers
 from triage.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
 
 _NOT_SET = frozenset({"", "None", "False", "[]"})
@@ -63,7 +64,7 @@ def _edits(text: EditText, captures: Mapping[str, str]) -> list[Edit]:
 
 def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str | None:
     """Why it does not fit this crash. What the log does not tell blocks nothing."""
-    flags = crash.context.flags
+    flags, release = crash.context.flags, crash.context.sglang_version
     for edit in text.edits:
         for name in PLACEHOLDER.findall(f"{edit.value} {' '.join(edit.names)}"):
             if not captures.get(name):
@@ -73,6 +74,8 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
                 return f"{fill(name, captures)!r} is no flag"
     if text.phases and crash.phase not in text.phases:
         return f"it helps only in {' or '.join(text.phases)}, this one came in {crash.phase}"
+    if text.release and release and not covers(text.release, release):
+        return f"it is for sglang {text.release}, this is {release}"
     for condition in text.flags:
         if any(name in flags for name in condition.names) and not flag_holds(condition, flags):
             return f"the server's {_words(condition)} says otherwise"

@@ -48,6 +48,12 @@ class Specifier:
         return key is None or all(_holds(key, op, bound) for op, bound in self.bounds)
 
 
+def covers(ranges: str, release: str) -> bool:
+    """Is the release within the ranges of a rule?"""
+    specifier = Specifier.parse(ranges)
+    return specifier is None or specifier.holds(release)
+
+
 def _holds(key: tuple[tuple[int, ...], int, int], op: str, bound: str) -> bool:
     other = release_key(bound)
     assert other is not None

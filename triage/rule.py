@@ -134,6 +134,7 @@ class RemedyText:
     conflicts: tuple[str, ...] = ()  # flags it must not run with
     phases: tuple[Phase, ...] = ()  # `when`: only in these phases
     flags: tuple[FlagCondition, ...] = ()  # `when`: only if the server's flags say so
+    release: str | None = None  # `when`: only for these releases, where names of flags changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import regex
 
 from triage.model import Crash, Frame, Link, Match
 from triage.offer import clean, fill, flag_holds, offer
-from triage.releases import Specifier
+from triage.releases import covers
 from triage.rule import Clause, FramePattern, Pattern, Rule
 from triage.rulefile import load_rules
 
@@ -119,7 +119,7 @@ class Rulebook:
     def _hit(self, rule: Rule, evidence: Evidence) -> tuple[Clause, dict[str, str]] | None:
         """The most specific clause that holds, with its captures."""
         release = evidence.crash.context.sglang_version
-        if rule.id in self.quarantined or (release and rule.applies and not _covers(rule.applies, release)):
+        if rule.id in self.quarantined or (release and rule.applies and not covers(rule.applies, release)):
             return None
         try:
             for clause in sorted(rule.clauses, key=lambda c: -c.specificity):
@@ -205,11 +205,6 @@ def _match(rule: Rule, crash: Crash, captures: dict[str, str]) -> Match:
         references=rule.references,
         remedies=offer(rule.remedies, crash, captures),
     )
-
-
-def _covers(applies: str, release: str) -> bool:
-    specifier = Specifier.parse(applies)
-    return specifier is None or specifier.holds(release)
 
 
 def _is(exception: str, wanted: tuple[str, ...]) -> bool:

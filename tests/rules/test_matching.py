@@ -134,6 +134,8 @@ def test_control_characters_of_a_log_do_not_reach_the_texts(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("more", "flags", "why"),
     [
+        ("when: {release: '<0.5.15'}", {}, "it is for sglang <0.5.15, this is 0.5.20"),
+        ("when: {release: '>=0.5.15'}", {}, None),
         ("requires: [--enable-lora]", {"enable_lora": "None"}, "the server does not run with --enable-lora"),
         ("requires: [--enable-lora]", {"enable_lora": "True"}, None),
         ("requires: [--enable-lora]", {}, None),
@@ -149,7 +151,7 @@ def test_a_rung_that_does_not_fit_says_why(tmp_path: Path, more: str, flags: dic
   - {{id: a, kind: advice, title: A, cost: none, confirmed: true, {more}}}
 """
     write(tmp_path, "one", rule("{exception: ValueError}", remedies))
-    (match,) = book(tmp_path).match(crash(link("ValueError", "x"), flags=flags))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "x"), flags=flags, release="0.5.20"))
     assert match.remedies[0].blocked_by == why
 
 
