@@ -149,3 +149,12 @@ def test_list_and_show_tell_the_rules_in_force(tmp_path: Path) -> None:
 def test_show_of_an_unknown_rule_says_where_to_look() -> None:
     result = CliRunner().invoke(triage, ["rules", "show", "nothing"])
     assert "there is no rule 'nothing': `triage rules list` shows all" in str(result.exception)
+
+
+def test_scan_tells_of_a_rule_that_was_put_out_of_force(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: 'the moon (is', anchors: [the moon]}"))
+    log = tmp_path / "crash.log"
+    log.write_text("\n".join(line[6:] for line in LOG.splitlines()) + "\n")
+    result = CliRunner().invoke(triage, ["scan", "--json", "--rules", str(tmp_path / "site"), str(log)])
+    (notice,) = json.loads(result.stdout)["notices"]
+    assert notice.startswith("rule moon is out of force until the next start")

@@ -60,6 +60,7 @@ def scan(
         count, findings = _scan_one(spec, book, units, _since(since), tz, notices)
         lines += count
         found.extend(findings)
+    notices += getattr(book, "notices", [])  # rules that were put out of force on the way
     document = scan_document(lines, found, notices)
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
