@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import DFLASH, HOSTILE, MESSAGE, SECOND, UNIT, MadeHands, finding, record, result
-from triage.model import ActionState, Line, Origin, Unreachable
+from triage.model import ActionState, Line, Origin, Outcome, Unreachable
 from triage.store import Store
 
 PATHS = (
@@ -334,3 +334,15 @@ def test_a_key_in_a_log_is_on_no_page(reader: TestClient, store: Store) -> None:
         text = reader.get(path).text
         assert "masked" in text or path == "/metrics"
         assert secret not in text, path
+
+
+def test_the_list_offers_no_remedy_where_none_can_be_applied(reader: TestClient, store: Store) -> None:
+    record(store, finding(600, signature="aa", outcome=Outcome.UNKNOWN, started=NOW), NOW)
+    record(store, finding(601, signature="bb", started=NOW), NOW)
+    items = reader.get("/incidents").text.split("<li ")
+    offered = {
+        re.findall(r'href="/incidents/(\d+)"', one)[0]: "Remedy:" in one
+        for one in items
+        if "/incidents/" in one and "<h2>" in one
+    }
+    assert offered == {"1": True, "2": False, "4": False, "5": True}

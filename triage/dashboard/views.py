@@ -54,7 +54,7 @@ class Item:
 
 def item(row: IncidentRow, rules: Mapping[str, Rule], now: int) -> Item:
     rule = rules.get(row.rule or "")
-    ladder = [slots(rung.title) for rung in rule.remedies if rung.edits] if rule else []
+    ladder = _fitting(rule, row) if rule else []
     where = [text for text in (row.exception, row.place) if text]
     return Item(
         n=row.number,
@@ -70,14 +70,22 @@ def item(row: IncidentRow, rules: Mapping[str, Rule], now: int) -> Item:
         last=row.last_seen,
         muted=row.muted(now),
         muted_until=row.mute_until,
-        remedy=ladder[0] if ladder and row.state is not IncidentState.RESOLVED else None,
+        remedy=ladder[0] if ladder else None,
         remedies=len(ladder),
     )
 
 
+def _fitting(rule: Rule, row: IncidentRow) -> list[str]:
+    """Titles of the rungs that may be applied, as far as the row tells; the incident's page knows the flags too."""
+    if row.state is IncidentState.RESOLVED or not row.outcome.actionable:
+        return []
+    rungs = (rung for rung in rule.remedies if rung.edits and (not rung.phases or row.phase in rung.phases))
+    return [slots(rung.title) for rung in rungs]
+
+
 @dataclass(frozen=True, slots=True)
 class EvidenceLine:
-    n: int | None
+    n: int  # in its file; in a journal, which numbers none, counted here
     rank: str | None
     root: bool  # the exception line of what failed first
     text: Folded
@@ -90,7 +98,7 @@ def evidence(document: Document) -> tuple[EvidenceLine, ...]:
     lines = []
     rank: str | None = None
     marked = False
-    for line in document["evidence"]["lines"]:
+    for place, line in enumerate(document["evidence"]["lines"], 1):
         text = str(line["text"])
         parsed = parse(text[:2000])
         if line.get("rank") or line.get("origin", "process") != "process":
@@ -99,7 +107,7 @@ def evidence(document: Document) -> tuple[EvidenceLine, ...]:
             rank = parsed.rank
         is_root = not marked and opening.strip(": ") in parsed.text and (rank in (None, root["rank"]))
         marked = marked or is_root
-        lines.append(EvidenceLine(line["n"], rank, is_root, fold(text)))
+        lines.append(EvidenceLine(line["n"] or place, rank, is_root, fold(text)))
     return tuple(lines)
 
 
