@@ -1,0 +1,41 @@
+"""The operator at the page: preview, read, apply, see it proved, undo. A program of its own, so that it can run in the
+network of a box: `button.py LINK INCIDENT`. Prints one JSON object with what the page said on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+from playwright.sync_api import Page, sync_playwright
+
+ARGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), "")
+PATIENCE = 90_000  # milliseconds; a restart and a proof
+
+
+def press(page: Page, name: str) -> None:
+    """Tick what must be ticked, press, and confirm in the dialog."""
+    page.locator("form", has=page.get_by_role("button", name=name)).get_by_role("checkbox").check()
+    page.get_by_role("button", name=name).click()
+    page.get_by_role("dialog").get_by_role("button", name=name).click()
+
+
+def main(link: str, incident: str) -> dict[str, str]:
+    base = link.split("/login")[0]
+    with sync_playwright() as tools, tools.chromium.launch(executable_path=CHROMIUM, args=ARGS) as browser:
+        page = browser.new_page()
+        page.goto(link)
+        page.goto(f"{base}/incidents/{incident}")
+        page.get_by_role("link", name="Preview").first.click()
+        said = {"preview": page.locator("main").inner_text()}
+        press(page, "Apply and restart")
+        page.get_by_text("verified", exact=True).first.wait_for(timeout=PATIENCE)  # by server-sent events: no reload
+        said |= {"action": page.url.rsplit("/", 1)[-1], "applied": page.locator("main").inner_text()}
+        press(page, "Undo and restart")
+        page.get_by_text("undone", exact=True).first.wait_for(timeout=PATIENCE)
+        return said | {"undone": page.locator("main").inner_text()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))
