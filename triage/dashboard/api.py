@@ -50,7 +50,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 def routes(desk: Desk, pulse: Pulse) -> APIRouter:
     router = APIRouter(prefix="/api/v1", responses=ERRORS)
-    _reading(router, desk)
+    _incidents(router, desk)
+    _others(router, desk)
     _acting(router, desk)
 
     @router.get("/events", responses={200: {"content": {"text/event-stream": {}}}}, response_class=StreamingResponse)
@@ -64,7 +65,7 @@ def routes(desk: Desk, pulse: Pulse) -> APIRouter:
     return router
 
 
-def _reading(router: APIRouter, desk: Desk) -> None:
+def _incidents(router: APIRouter, desk: Desk) -> None:
     @router.get("/incidents")
     def incidents(
         state: Annotated[list[IncidentState] | None, Query()] = None,
@@ -107,6 +108,13 @@ def _reading(router: APIRouter, desk: Desk) -> None:
         found = desk.store.crashes(number, limit=limit, before=cursor)
         return CrashPage(items=[Crash.of(row) for row in found.rows], next=found.next)
 
+    @router.get("/incidents/{n}/plan")
+    def plan(n: Number, remedy: Annotated[str | None, Query(max_length=200)] = None) -> PlanShape:
+        """A remedy worked out for the unit as it is now; without `remedy`, the first that fits. Changes nothing."""
+        return PlanShape.of(work_out(desk, n, remedy, "preview", desk.now()))
+
+
+def _others(router: APIRouter, desk: Desk) -> None:
     @router.get("/actions")
     def actions(
         unit: Annotated[str | None, Query(max_length=256)] = None, limit: Limit = 50, cursor: Cursor = None
@@ -151,11 +159,6 @@ def _reading(router: APIRouter, desk: Desk) -> None:
         if known is None:
             raise Problem(404, "not-found", "there is no such rule in force")
         return RuleShape.of(known)
-
-    @router.get("/incidents/{n}/plan")
-    def plan(n: Number, remedy: Annotated[str | None, Query(max_length=200)] = None) -> PlanShape:
-        """A remedy worked out for the unit as it is now; without `remedy`, the first that fits. Changes nothing."""
-        return PlanShape.of(work_out(desk, n, remedy, "preview", desk.now()))
 
 
 def _acting(router: APIRouter, desk: Desk) -> None:

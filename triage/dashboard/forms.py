@@ -27,18 +27,25 @@ def _see(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303)
 
 
+def _who(request: Request, csrf: str) -> str:
+    """Who asks. A form without the word of its session is not ours."""
+    session = request.state.session
+    if session is None and request.state.bearer:
+        return "api"
+    if session is None or not hmac.compare_digest(csrf.encode(), session.csrf.encode()):
+        raise Problem(403, "csrf", "the form is not of this session; load the page again and repeat")
+    return f"page ({session.name[:8]})"
+
+
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(include_in_schema=False)
+    _signing(router, desk)
+    _acting(router, desk)
+    _settling(router, desk)
+    return router
 
-    def who(request: Request, csrf: str) -> str:
-        """Who asks. A form without the word of its session is not ours."""
-        session = request.state.session
-        if session is None and request.state.bearer:
-            return "api"
-        if session is None or not hmac.compare_digest(csrf.encode(), session.csrf.encode()):
-            raise Problem(403, "csrf", "the form is not of this session; load the page again and repeat")
-        return f"page ({session.name[:8]})"
 
+def _signing(router: APIRouter, desk: Desk) -> None:
     @router.get("/login")
     def login(request: Request, token: str = "", next: str = "/") -> Response:  # noqa: A002 - the query's name
         if token:
@@ -69,11 +76,13 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("/logout")
     def logout(request: Request, csrf: Text = "") -> Response:
-        who(request, csrf)
+        _who(request, csrf)
         answer = _see("/incidents")
         answer.delete_cookie(desk.keeper.cookie, path="/", httponly=True, samesite="strict")
         return answer
 
+
+def _acting(router: APIRouter, desk: Desk) -> None:
     @router.post("/incidents/{n}/apply")
     def apply(
         request: Request,
@@ -86,7 +95,7 @@ def routes(desk: Desk) -> APIRouter:
         csrf: Text = "",
         agreed: Text = "",
     ) -> Response:
-        person = who(request, csrf)
+        person = _who(request, csrf)
         if agreed != "yes":
             return preview_page(desk, request, n, remedy, refusal="the box was not ticked")
         try:
@@ -99,21 +108,23 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("/actions/{name}/rollback")
     def rollback(request: Request, name: Name, key: Text, csrf: Text = "", agreed: Text = "") -> Response:
-        person = who(request, csrf)
+        person = _who(request, csrf)
         if agreed != "yes":
             raise Problem(422, "invalid", "the box was not ticked; nothing was changed")
         action = rollback_once(desk, name, key, person)
         return _see(f"/actions/{quote(action.name)}")
 
+
+def _settling(router: APIRouter, desk: Desk) -> None:
     @router.post("/incidents/{n}/resolve")
     def resolve(request: Request, n: Number, csrf: Text = "") -> Response:
-        person = who(request, csrf)
+        person = _who(request, csrf)
         desk.store.resolve(view(desk, n).incident.number, person, desk.now())
         return _see(f"/incidents/{n}")
 
     @router.post("/incidents/{n}/reopen")
     def reopen(request: Request, n: Number, csrf: Text = "") -> Response:
-        person = who(request, csrf)
+        person = _who(request, csrf)
         desk.store.reopen(view(desk, n).incident.number, person, desk.now())
         return _see(f"/incidents/{n}")
 
@@ -121,16 +132,14 @@ def routes(desk: Desk) -> APIRouter:
     def mute(
         request: Request, n: Number, hours: Annotated[int, Form(ge=1, le=24 * 90)], why: Text, csrf: Text = ""
     ) -> Response:
-        person = who(request, csrf)
+        person = _who(request, csrf)
         now = desk.now()
         desk.store.mute(view(desk, n).incident.number, now + hours * 3600 * MICRO, why, person, now)
         return _see(f"/incidents/{n}")
 
     @router.post("/incidents/{n}/unmute")
     def unmute(request: Request, n: Number, csrf: Text = "") -> Response:
-        person = who(request, csrf)
+        person = _who(request, csrf)
         now = desk.now()
         desk.store.mute(view(desk, n).incident.number, now, "", person, now)
         return _see(f"/incidents/{n}")
-
-    return router

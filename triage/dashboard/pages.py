@@ -113,7 +113,13 @@ def preview_page(
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(include_in_schema=False)
+    _incidents(router, desk)
+    _actions(router, desk)
+    _knowledge(router, desk)
+    return router
 
+
+def _incidents(router: APIRouter, desk: Desk) -> None:
     @router.get("/")
     def home() -> RedirectResponse:
         return RedirectResponse("/incidents", 307)
@@ -140,6 +146,8 @@ def routes(desk: Desk) -> APIRouter:
     def preview(request: Request, n: Number, remedy: Annotated[str, Path(max_length=200)]) -> HTMLResponse:
         return preview_page(desk, request, n, remedy)
 
+
+def _actions(router: APIRouter, desk: Desk) -> None:
     @router.get("/actions")
     def actions(request: Request, before: Word = "") -> HTMLResponse:
         rows = desk.store.actions(before=before or None)
@@ -169,6 +177,8 @@ def routes(desk: Desk) -> APIRouter:
         values = {"rows": [views.action_view(row, desk.now()) for row in desk.store.workarounds()]}
         return page(desk, request, "workarounds.html", "Workarounds", values, here="/workarounds")
 
+
+def _knowledge(router: APIRouter, desk: Desk) -> None:
     @router.get("/units")
     def units(request: Request) -> HTMLResponse:
         return units_page(desk, request)
@@ -193,8 +203,6 @@ def routes(desk: Desk) -> APIRouter:
             {"rule": known, "text": rule_text(known.path)},
             here="/rules",
         )
-
-    return router
 
 
 def rule_text(path: Any) -> str:
