@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triage import manager, signs
+from triage.burst import Group
 from triage.crashes import kept
 from triage.lines import parse
-from triage.model import Context, CrashEvent, Line, Origin
-from triage.runs import Group, Run
+from triage.model import Context, CrashEvent, Grade, Line, Origin
+from triage.runs import Run
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
 MAX_RUNS = 256
@@ -158,7 +159,9 @@ class Assembler:
             return []
         run = self._run((line.host, line.unit, line.invocation), line)
         if line.unit is None:  # a text export: its processes' lines name no unit, so the whole file is one run
-            run.named = manager.manager_unit(text) or run.named
+            named = manager.manager_unit(text)
+            if named is not None:
+                run.call(named)
         events = run.manager(line, word, text)
         self._watch(run)
         return events
@@ -215,7 +218,8 @@ class Assembler:
                 continue
             self._kernel.remove(waiting)
             run = self._kernel_run(waiting.line, waiting.sign)
-            if run is None and waiting.sign.kind is not signs.Kind.HARDWARE:
+            whole = time is None and waiting.line.n is not None  # a copy of the kernel's log, read to its end
+            if run is None and waiting.sign.kind is not signs.Kind.HARDWARE and not whole:
                 continue
             if run is None:
                 run = self._run((waiting.line.host, None, None), waiting.line)
@@ -226,7 +230,7 @@ class Assembler:
     def _suppressed(self, line: Line) -> None:
         for run in self._runs.values():
             if run.group[1] == line.unit and (line.invocation is None or run.group[2] == line.invocation):
-                run.suppressed(line.time)
+                run.lower(Grade.SUPPRESSED, line.time)
 
 
 def _part(line: Line, text: str) -> Line:

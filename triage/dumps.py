@@ -11,7 +11,7 @@ import re
 
 from triage.model import Frame, Line, Link
 from triage.signs import Sign
-from triage.tracebacks import FRAME, HEADER, MAX_FRAMES, MAX_LINES, MAX_MESSAGE, Fate, engine_frame
+from triage.tracebacks import FRAME, HEADER, MAX_FRAMES, MAX_LINES, MAX_MESSAGE, Fate, engine_frame, read_frame
 
 _CXX = re.compile(r"terminate called after throwing an instance of '(?P<name>[^']+)'")
 _SECTION = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+")
@@ -85,7 +85,7 @@ class Dump:
                 self._frames = []
         frame = FRAME.match(bare)
         if frame is not None and (self._current or not self._sections) and len(self._frames) < MAX_FRAMES:
-            self._frames.append(Frame(frame["path"], (frame["function"] or "").strip(), int(frame["line"])))
+            self._frames.append(read_frame(frame))
         if bare.lstrip().startswith("what():") and not self._what:
             self._what = bare.split("what():", 1)[1].strip()[:MAX_MESSAGE]
         if len(self.lines) < MAX_LINES:

@@ -43,9 +43,10 @@ class Entry:
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
     """A failure that one line tells."""
-    link = Link(sign.exception, sign.message[:2000])
+    words = (sign.cause, sign.exception) if sign.cause else (sign.exception,)
+    links = tuple(Link(word, sign.message[:2000]) for word in words)
     return Entry(
-        sign.kind, sign.name, sign.why, [line], [text], (link,), rank, sign.pid, line.time, sign.ends_server, line.cut
+        sign.kind, sign.name, sign.why, [line], [text], links, rank, sign.pid, line.time, sign.ends_server, line.cut
     )
 
 

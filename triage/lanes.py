@@ -17,7 +17,7 @@ from triage import signs
 from triage.dumps import Dump
 from triage.lines import Parsed
 from triage.model import Line
-from triage.tracebacks import FRAME, Fate, Traceback, exception_line, header_lead
+from triage.tracebacks import Fate, Traceback, exception_line, frame_match, header_lead
 
 MAX_LANES = 512
 MAX_FOLLOWERS = 20_000
@@ -95,6 +95,9 @@ class Lanes:
         if parsed.headed:
             lane = self._lane(pid, rank)
             lane.previous = text[:200]
+            body = lane.body
+            if body is not None and body.waiting and body.feed(line, text, headed=True) is Fate.ALIEN:
+                return False, []  # another thread, or a writer whose name is not known: the frames may go on
             return False, self._ended(lane)
         native = signs.read(text) if text[:1] in "FtSPdmcf!*" or "signal" in text else None
         if native is not None and native.kind is signs.Kind.NATIVE:
@@ -168,7 +171,7 @@ class Lanes:
         self, line: Line, text: str, pid: int | None, rank: str | None, news: list[Report]
     ) -> tuple[bool, list[Report]]:
         """Frames or an exception line that no header announced: logs that were cut, or pasted in part."""
-        if FRAME.match(text):
+        if frame_match(text):
             lane = self._lane(pid, rank)
             news.extend(self._ended(lane))
             lane.body = Traceback(signs.lead_in(lane.previous))
@@ -259,7 +262,7 @@ class Lanes:
         body.end()
         lane.body = None
         self._open = [other for other in self._open if other is not lane]
-        if not body.done and len(body.lines) < 2:
+        if not body.done and len(body.lines) < 2 and not signs.FATAL_LEAD.search(body.lead):
             return []
         return [self._report(News.LOST if not body.done else News.OVER, lane, body)]
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, tzinfo
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # A bar leaves the cursor behind its bracket, so the next writer's line begins there: '...  0/8 [00:00<?, ?it/s][2026-'.
 _BAR = re.compile(r"^.{0,400}?\d+%\|?.{0,400}?(?:it/s|s/it|B/s)[^\]\[]{0,80}\]\s*")
-_GLUED = re.compile(r".(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] )")
+_GLUED = re.compile(r".(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z][A-Z_]*\d+)*\] )")
 
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _SHORT = re.compile(
@@ -33,7 +33,7 @@ _ARROW = re.compile(r"--> ?")
 _RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
 _SGLANG = re.compile(
-    r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<tags>(?: [A-Z]{2,6}\d+)*)\] ?|"
+    r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<tags>(?: [A-Z][A-Z_]{1,15}\d+)*)\] ?|"
     r"\[(?:gpu=(?P<gpu>\d+)|(?P<tag>[A-Z]{2}\d+))\] ?"
 )
 _LOGGER = re.compile(

@@ -16,6 +16,7 @@ from triage.signs import Kind, Sign, signal_word
 # ---------------------------------------------------------------- kernel
 
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+), (?:pid='?(?P<pid>\d+)'?)?(?P<rest>.*)")
+_XID_BEFORE = re.compile(r"caused by previous Xid (?P<xid>\d{1,3})")
 _GONE = re.compile(r"NVRM: .*(?:fallen off the bus|RmInitAdapter failed)")
 _OOM = re.compile(
     r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]*)\)"
@@ -31,12 +32,8 @@ def read_kernel(text: str) -> Sign | None:
     if "Xid" in text:
         match = _XID.search(text)
         if match is not None:
-            number = int(match["xid"])
-            kind = Kind.HARDWARE if number in DEVICE_XIDS else Kind.HINT
-            role = Role.ROOT if kind is Kind.HARDWARE else Role.CONFIRMATION
-            pid = int(match["pid"]) if match["pid"] else None
-            return Sign(f"xid{number}", kind, role, f"Xid {number}", text.strip(), "the GPU's driver reported it", pid)
-    if "NVRM" in text and _GONE.match(text):
+            return _xid(match, text)
+    if "NVRM" in text and _GONE.search(text):
         return Sign("gone", Kind.HINT, Role.CONFIRMATION, "Xid 79", text.strip(), "the driver lost the GPU")
     if "ut of memory: Kill" in text:
         match = _OOM.search(text)
@@ -44,6 +41,20 @@ def read_kernel(text: str) -> Sign | None:
             why = "the kernel killed it for want of memory"
             return Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text.strip(), why, int(match["pid"]))
     return None
+
+
+def _xid(match: re.Match[str], text: str) -> Sign:
+    number = int(match["xid"])
+    pid = int(match["pid"]) if match["pid"] else None
+    name, why = f"xid{number}", "the GPU's driver reported it"
+    if "Nonfatal" in match["rest"]:  # a link that was retrained: the driver tells it, nothing is lost
+        return Sign(name, Kind.CASCADE, Role.CONFIRMATION, f"Xid {number}", text.strip(), f"{why}, as not fatal", pid)
+    before = _XID_BEFORE.search(match["rest"])
+    first = int(before["xid"]) if before is not None else number
+    kind = Kind.HARDWARE if first in DEVICE_XIDS else Kind.HINT
+    role = Role.ROOT if kind is Kind.HARDWARE else Role.CONFIRMATION
+    cause = f"Xid {first}" if first != number else ""
+    return Sign(name, kind, role, f"Xid {number}", text.strip(), why, pid, cause=cause)
 
 
 def oom_unit(text: str) -> tuple[int, str] | None:

@@ -42,6 +42,7 @@ class Sign:
     why: str
     pid: int | None = None  # the process it is about, where the line says so
     ends_server: bool = False  # SGLang's own end-of-server line
+    cause: str = ""  # the failure that the line itself names as its cause
 
 
 _DIED = "the parent saw a process of the server end"
@@ -179,6 +180,11 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ("HeartbeatMonitor", r".*HeartbeatMonitor", _cascade("heartbeat", "a peer is gone")),
     (
         "watchdog thread terminated",
+        r".*watchdog thread terminated with exception: CUDA error",
+        _library("CudaError", "NCCL's watchdog met it"),
+    ),
+    (
+        "watchdog thread terminated",
         r".*watchdog thread terminated with exception",
         _cascade("ncclwatch", "NCCL's watchdog followed"),
     ),
@@ -225,7 +231,7 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"the following arguments are required).*)",
         _usage,
     ),
-    ("Assertion ", r".*\.cuh?:\d+: .*Assertion `.*(?:failed|`)", _assert),
+    ("Assertion ", r"(?:.*\.cuh?:\d+: .*)?Assertion `.*(?:failed|`)", _assert),
 )
 # What libraries print where they fail, in a log that may hold nothing else. At the head of a line only: a request that
 # quotes one has something before it.
@@ -250,6 +256,7 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("DeepEP", r"DeepEP (?:error|dispatch|combine|timeout)\b.*timeout", "DeepEPError"),
     ("undefined symbol: ", _HEAD + r"undefined symbol: ", "ImportError"),
     ("cannot import name ", r"cannot import name ", "ImportError"),
+    ("UserWarning: CUDA init", r"\S+:\d+: UserWarning: CUDA initialization: ", "UserWarning"),
     ("Could not load any", r"\[\w+\] CRITICAL: Could not load any ", "ImportError"),
     ("Capture cuda graph failed: ", r"Capture cuda graph failed: ", "Exception"),
 )

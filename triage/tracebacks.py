@@ -21,6 +21,8 @@ MAX_MESSAGE_LINES = 40
 MAX_MESSAGE = 8_000
 
 FRAME = re.compile(r'\s*(?:\|\s+)*File "(?P<path>[^"\n]{1,512})", line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$')
+# A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
+_LOOSE = re.compile(r'\s*(?P<path>[\w./-]{1,300}\.py)"?,? line (?P<line>\d{1,9}),? in (?P<function>[\w.<>]+)$')
 _EXCEPTION = re.compile(
     r"(?P<name>[A-Za-z_]\w{0,120}(?:\.[A-Za-z_]\w{0,120}){0,12})(?:(?P<args>\(.*\))|: ?(?P<message>.*)|\s*)$", re.DOTALL
 )
@@ -87,6 +89,15 @@ def header_lead(text: str) -> str | None:
     lead = bare[: -len(HEADER)]
     lead = lead.removesuffix("T").removesuffix("Exception Group ").strip(" |+")
     return lead if _LEAD.match(lead) else None
+
+
+def frame_match(text: str) -> re.Match[str] | None:
+    """A line that names a frame, as Python prints it or without its head."""
+    return FRAME.match(text) or (_LOOSE.match(text) if ".py" in text else None)
+
+
+def read_frame(match: re.Match[str]) -> Frame:
+    return Frame(match["path"], (match["function"] or "").strip(), int(match["line"]))
 
 
 def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
@@ -218,12 +229,12 @@ class Traceback:
 
     def _frames(self, line: Line, text: str, *, headed: bool) -> Fate:
         part = self._parts[-1]
-        match = FRAME.match(text)
+        match = frame_match(text)
         if match is not None and not headed:
             self.keep(line, text)
             self._place = text
             if len(part.frames) < MAX_FRAMES:
-                part.frames.append(Frame(match["path"], (match["function"] or "").strip(), int(match["line"])))
+                part.frames.append(read_frame(match))
             return Fate.TAKEN
         if headed:
             return self._alien()
@@ -249,6 +260,8 @@ class Traceback:
             joint = _Joint.INNER if text.strip(" |+-").isdigit() else None
             if joint is None:
                 return Fate.TAKEN
+        if joint is None and not headed and self._below(line, text):
+            return Fate.TAKEN
         if joint is not None:
             self.keep(line, text)
             if len(self._parts) < 20:
@@ -272,6 +285,17 @@ class Traceback:
             self._message_size += len(text)
         self.keep(line, text)
         return Fate.TAKEN
+
+    def _below(self, line: Line, text: str) -> bool:
+        """A stack typed down below its exception, innermost frame first."""
+        match = _LOOSE.match(text) if ".py" in text and self._state in ("message", "stack") else None
+        if match is None or (self._state == "message" and self.frames):
+            return False
+        self._state = "stack"
+        self.keep(line, text)
+        if len(self.frames) < MAX_FRAMES:
+            self.frames.insert(0, read_frame(match))
+        return True
 
     def _goes_on(self, line: Line, text: str) -> bool:
         """A log that was cut or pasted in part: frames whose header is missing, bare exceptions one below the other."""

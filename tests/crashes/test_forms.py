@@ -1,0 +1,123 @@
+"""Odd forms that real logs have: tags, cut and typed-down frames, the kernel's words, a message without a log."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from tests.crashes.story import Said
+from triage.model import Grade, Outcome, Role
+
+
+def root_of(*lines):
+    (crash,) = crashes_of("".join(f"{line}\n" for line in lines).encode())
+    return crash.root
+
+
+def test_a_rank_tag_with_an_underscore_is_a_tag():
+    head = "[2026-11-29 12:00:12 ATTN_CP7 TP7 EP7] Scheduler hit an exception: Traceback (most recent call last):"
+    assert root_of(head, *story.traceback_lines(story.FRAMES, story.NONE_TYPE)).rank == "ATTN_CP7 TP7 EP7"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        ('pool_host.py", line 87, in __init__', 'pool_host.py", line 240, in grow', "RuntimeError: no room"),
+        ("pool_host.py, line 240, in grow", "RuntimeError: no room"),
+        ("srt/mem/pool_host.py line 240, in grow", "RuntimeError: no room"),
+        ("RuntimeError: no room", "  pool_host.py, line 240, in grow", "  cache.py, line 9, in put"),
+    ],
+)
+def test_frames_that_lost_their_head_or_were_typed_down_count(frames):
+    root = root_of(*frames)
+    assert (root.cause.exception, root.cause.message) == ("RuntimeError", "no room")
+    assert root.cause.frame is not None
+    assert (root.cause.frame.file, root.cause.frame.function, root.cause.frame.line) == ("pool_host.py", "grow", 240)
+
+
+def test_a_record_of_another_thread_amid_the_frames_does_not_end_the_traceback():
+    lines = story.traceback_lines(story.FRAMES, story.NONE_TYPE)
+    for n in range(1, len(lines)):
+        glog = "E0511 07:42:36.355509 10240 rdma_context.cpp:198] Failed to register memory"
+        root = root_of("Traceback (most recent call last):", *lines[:n], glog, *lines[n:])
+        assert (root.cause.exception, len(root.cause.frames)) == ("AttributeError", len(story.FRAMES))
+
+
+def test_a_log_that_ends_with_the_schedulers_lead_in_says_so():
+    head = "[2026-11-29 12:00:12 TP0] Scheduler hit an exception: Traceback (most recent call last):"
+    (crash,) = crashes_of(head.encode())
+    assert (crash.root.cause.exception, crash.root.rank, crash.grade) == ("CutTraceback", "TP0", Grade.CUT)
+
+
+def test_a_device_assert_on_a_line_of_its_own_counts_where_nothing_else_stands():
+    lines = ("/x/IndexKernel.cu:111: operator(): block: [0,0,0], thread: [0,0,0]", "Assertion `i < n` failed.")
+    assert root_of(*lines).cause.exception == "DeviceAssert"
+
+
+def test_the_watchdog_thread_that_met_a_cuda_error_names_it():
+    text = "[PG 3 Rank 7] Process group watchdog thread terminated with exception: CUDA error: an illegal memory access"
+    assert root_of(text).cause.exception == "CudaError"
+
+
+# ---------------------------------------------------------------- the kernel's words
+
+
+def test_an_xid_caused_by_another_is_that_other():
+    root = root_of("kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=77, name=python3, Ch 1 caused by previous Xid 149")
+    assert [link.exception for link in root.chain] == ["Xid 149", "Xid 45"]
+
+
+def test_a_link_that_was_retrained_is_no_crash():
+    note = "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)"
+    assert crashes_of(story.as_json([*story.starting(), Said(note, 0, 12_000), *story.serving(12_100, 500)])) == []
+    assert crashes_of(f"kernel: {note}\n".encode()) == []
+
+
+def test_a_link_that_was_retrained_near_a_crash_only_confirms():
+    note = Said("NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x04)", 0, 11_990)
+    (crash,) = crashes_of(story.as_json([*story.starting(), note, *story.rank_crash(12_000, 3)]))
+    assert crash.root.cause.exception == "AttributeError"
+    assert [f.role for f in crash.failures if f.cause.exception == "Xid 145"] == [Role.CONFIRMATION]
+
+
+def test_a_gpu_that_cannot_be_started_is_found_in_a_copy_of_the_kernels_log():
+    lines = (
+        "May 27 16:50:10 ash kernel: NVRM: osInitNvMapping: *** Cannot attach gpu",
+        "May 27 16:50:10 ash kernel: NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)",
+    )
+    assert root_of(*lines).cause.exception == "Xid 79"
+
+
+def test_a_gpu_that_the_journals_kernel_lines_only_hint_at_is_no_crash():
+    gone = Said("NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)", 0, 12_000)
+    assert crashes_of(story.as_json([*story.starting(), gone, *story.serving(12_100, 500)])) == []
+
+
+# ---------------------------------------------------------------- a message without a log
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("mat1 and mat2 shapes cannot be multiplied (37x10240 and 12800x2560)", "ErrorLine"),
+        ("Failed to load the vocabulary: error downloading\n\nCaused by:\n    0: operation timed out", "ErrorLine"),
+        ("XID 79, fallen off the bus", "Xid 79"),
+    ],
+)
+def test_a_pasted_message_is_a_crash_of_unknown_outcome(text, word):
+    (crash,) = crashes_of(text.encode())
+    assert (crash.root.cause.exception, crash.outcome) == (word, Outcome.UNKNOWN)
+    assert crash.root.cause.message == text.split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "hello\nworld\n",
+        "[2026-11-29 12:00:12] Health check failed. Server is busy.\n",
+        "nothing here\n" * 12 + "and this could not be done\n",
+        'INFO:     10.1.0.9:5 - "POST /generate HTTP/1.1" 400 Bad Request\nthis failed\n',
+        "engine-1  | the request failed\n",
+    ],
+)
+def test_a_log_is_no_pasted_message(log):
+    assert crashes_of(log.encode()) == []

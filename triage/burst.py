@@ -1,0 +1,186 @@
+"""The failures of one invocation: held back while a better root may come, gathered in one open crash, told.
+
+In come entries (triage.entries) and the news of their growth; out go `CrashEvent`s. Called by `triage.runs`, one
+`Burst` per invocation, which reads the lines and knows when something is over. It must not read lines itself, nor judge
+one failure beside another (triage.roles).
+"""
+
+from __future__ import annotations
+
+from triage.crashes import Held, OpenCrash
+from triage.endings import Ending
+from triage.entries import Entry, lost_entry, refresh, report_entry
+from triage.lanes import News, Report
+from triage.milestones import Progress
+from triage.model import Change, CrashEvent, Grade, Phase
+from triage.roles import Signs
+from triage.signs import Kind
+
+GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
+
+Group = tuple[str | None, str | None, str | None]  # host, unit, invocation
+
+
+class Burst:
+    """What fails together. `progress` is replaced where a plain file goes on with another start."""
+
+    __slots__ = ("_grade_at", "_held", "crash", "ending", "group", "last", "named", "over", "plain", "progress", "time")
+
+    def __init__(self, group: Group, progress: Progress, ending: Ending, *, plain: bool) -> None:
+        self.group = group
+        self.progress = progress
+        self.ending = ending
+        self.plain = plain
+        self.named: str | None = None  # the unit, where only the manager's text names it
+        self.crash: OpenCrash | None = None
+        self.time: int | None = None  # of the last line
+        self.last: int | None = None  # of the last failure
+        self.over = False  # the log of this server ends here
+        self._held = Held()  # cascades and hints that wait for a root
+        self._grade_at: dict[Grade, int] = {}  # when the journal told that lines are missing
+
+    @property
+    def empty(self) -> bool:
+        return self.crash is None and not self._held.entries
+
+    def lower(self, grade: Grade, time: int | None) -> None:
+        """The journal told that lines are missing."""
+        self._grade_at[grade] = time if time is not None else -1
+        if self.crash is not None:
+            self.crash.grade = grade
+
+    # ------------------------------------------------------------ in
+
+    def report(self, report: Report) -> list[CrashEvent]:
+        """What the lanes say of a traceback."""
+        entry = self._entry_of(report.body)
+        if report.news is News.OVER:
+            if entry is not None:
+                self._grown(entry, report)
+            return []
+        if report.news is News.LOST:
+            return self.add(lost_entry(report, self.time))
+        if entry is not None:  # a further link of its chain
+            self._grown(entry, report)
+            return self._amended()
+        return self.add(report_entry(report, self.time))
+
+    def add(self, entry: Entry) -> list[CrashEvent]:
+        """A failure."""
+        if self.ending.final and entry.kind is not Kind.HARDWARE:
+            return []
+        if self.progress.stopping is not None and entry.kind >= Kind.EXIT and self.crash is None:
+            return []  # teardown after a requested stop
+        events: list[CrashEvent] = []
+        crash = self.crash
+        self._touch(entry)
+        if crash is None:
+            if entry.kind in (Kind.HINT, Kind.CASCADE):
+                self._held.add(entry)
+                return []
+            return self.open(entry)
+        if crash.requests_only and entry.kind not in (Kind.REQUEST, Kind.CASCADE, Kind.HINT):
+            events += self.close(None)
+            return events + self.open(entry)
+        if crash.add(entry):
+            crash.open()
+            events += self._amended()
+        return events
+
+    def open(self, entry: Entry) -> list[CrashEvent]:
+        """Open a crash with this failure and all that was held back."""
+        crash = OpenCrash(self._name(), self._phase(entry))
+        for grade, time in self._grade_at.items():
+            if time < 0 or self.time is None or self.time - time < GROUP_QUIET:
+                crash.grade = grade
+        for waiting in self._held.take():
+            crash.add(waiting)
+        crash.add(entry)
+        self.crash = crash
+        crash.open()
+        return [self._event(Change.OPENED)]
+
+    def promote(self, entry: Entry | None = None) -> list[CrashEvent]:
+        """No root came: open with the best of what was held back, or else with `entry`; nothing if none can be one."""
+        crash = OpenCrash(self._name(), self.progress.phase)
+        for held in self._held.entries:
+            crash.add(held)
+        if not crash.open_anyway():
+            if entry is None:
+                return []
+            crash.add(entry)
+            crash.open_anyway()
+        self.crash = crash
+        self._held.take()
+        return [self._event(Change.OPENED)]
+
+    def close(self, ended: int | None) -> list[CrashEvent]:
+        """What is open is over; the lanes have told their last."""
+        crash = self.crash
+        if crash is None:
+            return []
+        crash.end = self.ending.known
+        event = self._event(Change.CLOSED, ended if ended is not None else self.last)
+        self.crash = None
+        self._held.take()
+        return [event]
+
+    def drop(self) -> None:
+        """What was held back was nothing."""
+        self._held.take()
+
+    # ------------------------------------------------------------ the open crash
+
+    def _entry_of(self, body: object) -> Entry | None:
+        known = [*self._held.entries, *(self.crash.entries if self.crash is not None else ())]
+        return next((entry for entry in known if entry.body is body), None)
+
+    def _grown(self, entry: Entry, report: Report) -> None:
+        refresh(entry, report)
+        crash = self.crash
+        if crash is not None and crash.root is entry and crash.phase is Phase.UNKNOWN:
+            crash.phase = self._phase(entry)
+
+    def _touch(self, entry: Entry) -> None:
+        time = entry.time if entry.time is not None else self.time
+        if time is not None and (self.last is None or time > self.last):
+            self.last = time
+
+    def _name(self) -> Group:
+        """Under which a crash is known: fixed when it opens, since it is part of its key."""
+        host, unit, invocation = self.group
+        return (host, unit or self.named, invocation)
+
+    def _phase(self, entry: Entry) -> Phase:
+        if self.progress.stopping is not None:
+            return Phase.SHUTDOWN
+        phase = self.progress.phase
+        if (
+            phase is Phase.UNKNOWN
+            and entry.kind is Kind.FATAL
+            and (entry.ends_server or entry.name in ("usage", "end"))
+        ):
+            return Phase.ARGUMENTS
+        return phase
+
+    def _amended(self) -> list[CrashEvent]:
+        crash = self.crash
+        if crash is None or not crash.opened:
+            return []
+        crash.open()
+        return [self._event(Change.AMENDED)]
+
+    def _event(self, change: Change, ended: int | None = None) -> CrashEvent:
+        crash = self.crash
+        assert crash is not None
+        closed = change is Change.CLOSED
+        seen = Signs(
+            plain=self.plain,
+            stopping=self.progress.stopping,
+            end=self.ending.known if closed else None,
+            active=self.progress.active,
+            last=self.last,
+            ends_server=crash.ends_server,
+            over=self.over,
+        )
+        return CrashEvent(change, crash.snapshot(self.progress.context(), seen, ended, closed=closed))

@@ -1,0 +1,52 @@
+"""A few lines without any log around them: an error message that a person pasted.
+
+In come the first lines of a plain text, out goes the line that names a failure, as a sign, where the whole text is
+that short and nothing better was found in it. Called by `triage.runs` at the end of its input. It must not look at a
+log: one record with a head, a supervisor's prefix, or a thirteenth line, and there is no excerpt.
+"""
+
+from __future__ import annotations
+
+import re
+
+from triage.lines import Parsed
+from triage.model import Line, Role
+from triage.signs import Kind, Sign
+
+MAX_LINES = 12
+_WORDS = re.compile(
+    r"\b(?:fail(?:ed|ure|s)?|fallen off|cannot|can't|couldn't|could not|unable to|denied|refused|no such|"
+    r"not (?:installed|found|divisible|supported|alive|available|met|enough|implemented|compatible|registered)|"
+    r"timed? ?out|timeout|dead|exceeds?|mismatch\w*|too (?:old|large|many|small|long)|unsupported|invalid|"
+    r"unexpected|missing|corrupt\w*|out of (?:memory|bounds|range)|illegal|overflow\w*|aborted|"
+    r"must (?:be|have)|expected)\b",
+    re.I,
+)
+_XID = re.compile(r"\W*xid\W+(?P<xid>\d{1,3})\b", re.I)
+
+
+class Excerpt:
+    """The lines so far, while they may still be one."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[Line, str]] = []
+
+    def note(self, line: Line, parsed: Parsed) -> bool:
+        """Take in a line; False once the text is a log."""
+        if parsed.headed or parsed.ident or parsed.stamp or len(self._lines) >= MAX_LINES:
+            self._lines.clear()
+            return False
+        self._lines.append((line, parsed.text))
+        return True
+
+    def sign(self) -> tuple[Sign, Line, str] | None:
+        """The first line that names a failure."""
+        for line, text in self._lines:
+            xid = _XID.match(text)
+            if xid is not None or _WORDS.search(text):
+                word = f"Xid {xid['xid']}" if xid is not None else "ErrorLine"
+                sign = Sign("excerpt", Kind.HINT, Role.ROOT, word, text.strip(), "the text holds nothing else")
+                return sign, line, text
+        return None
