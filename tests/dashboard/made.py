@@ -348,6 +348,25 @@ class MadeHands:
         )
         self._file(request, plan.title, plan.cost, plan.diff, who)
 
+    def plan_rollback(self, action: ActionRow, name: str, time: int) -> Plan:
+        path = f"/etc/systemd/system/{UNIT}.d/zzz-triage.conf"
+        return Plan(
+            unit=action.unit,
+            incident=action.incident,
+            rule=action.rule,
+            remedy=action.remedy,
+            title=f"undo {action.name}",
+            cost="",
+            edits=(),
+            drop_in_path=path,
+            drop_in_text="",
+            diff=f"--- {path}\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-[Service]\n-ExecStart=/x --disable-cuda-graph\n",
+            seen_digest=hashlib.sha256(self.unit_text.encode()).hexdigest(),
+            result_digest="",
+            argv_before=(),
+            argv_after=(),
+        )
+
     def rollback(self, action: ActionRow, name: str, who: str) -> None:
         request = Request(
             action=name,

@@ -100,10 +100,25 @@ def test_undo_is_a_request_of_its_own(operator: TestClient, store: Store, hands:
     assert [request.target for request in hands.filed] == ["a1"]
 
 
+def test_what_undoing_changes_is_shown_first(operator: TestClient, store: Store) -> None:
+    store.import_result(result("a1", ActionState.VERIFIED, NOW), NOW)
+    assert "--disable-cuda-graph" in operator.get("/actions/a1").text.split("What undoing changes on disk")[1]
+
+
+def test_an_undo_of_a_unit_that_changed_since_it_was_shown_is_refused(
+    operator: TestClient, store: Store, hands: MadeHands
+) -> None:
+    store.import_result(result("a1", ActionState.VERIFIED, NOW), NOW)
+    fields = {**form(operator, "/actions/a1", "/actions/a1/rollback"), "agreed": "yes"}
+    hands.unit_text += "# by hand\n"
+    assert operator.post("/actions/a1/rollback", data=fields).status_code == 409
+    assert not hands.filed
+
+
 def test_only_what_is_in_force_can_be_undone(operator: TestClient, store: Store, hands: MadeHands) -> None:
     csrf = form(operator, "/incidents/1", "/incidents/1/resolve")["csrf"]
     store.import_result(result("a1", ActionState.ROLLED_BACK, NOW), NOW)
-    answer = operator.post("/actions/a1/rollback", data={"csrf": csrf, "agreed": "yes", "key": "k"})
+    answer = operator.post("/actions/a1/rollback", data={"csrf": csrf, "agreed": "yes", "key": "k", "unit_digest": "5"})
     assert answer.status_code == 409
     assert not hands.filed
 

@@ -100,15 +100,16 @@ def apply_once(desk: Desk, number: int, remedy: str | None, seen: Seen, key: str
         if not now - SHOWN_FOR <= time <= now:
             raise Changed("the plan was shown too long ago: look at it again")
         plan = work_out(desk, number, remedy, name, time)
-        if seen.unit_digest not in (None, plan.seen_digest) or seen.result_digest not in (None, plan.result_digest):
-            raise Changed("the unit changed since the plan was shown: look at it again")
+        _unchanged(seen, plan)
         _listening(desk)
         desk.hands.apply(plan, name, time, who)
     return desk.store.action(name)
 
 
-def rollback_once(desk: Desk, target: str, key: str, who: str) -> ActionRow:
-    """File the rollback of an action, or give back what this key filed before."""
+def rollback_once(desk: Desk, target: str, seen: Seen, key: str, who: str) -> ActionRow:
+    """File the rollback of an action, or give back what this key filed before.
+
+    Where it would do something else than was seen, nothing is filed."""
     action = find(desk, target)
     if action is None:
         raise Problem(404, "not-found", f"there is no action '{target}'")
@@ -120,9 +121,15 @@ def rollback_once(desk: Desk, target: str, key: str, who: str) -> ActionRow:
             return known
         if not action.in_force:
             raise Refused(f"action {target} is {action.state}: only one in force can be taken back")
+        _unchanged(seen, desk.hands.plan_rollback(action, name, desk.now()))
         _listening(desk)
         desk.hands.rollback(action, name, who)
     return desk.store.action(name)
+
+
+def _unchanged(seen: Seen, plan: Plan) -> None:
+    if seen.unit_digest not in (None, plan.seen_digest) or seen.result_digest not in (None, plan.result_digest):
+        raise Changed("the unit changed since the plan was shown: look at it again")
 
 
 def _same(same: bool) -> None:

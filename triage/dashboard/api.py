@@ -184,7 +184,7 @@ def _acting(router: APIRouter, desk: Desk) -> None:
     @router.post("/actions/{name}/rollback", status_code=202)
     def rollback(request: Request, response: Response, name: Name, key: Key = None) -> Action:
         """File the request to take an action back."""
-        row = rollback_once(desk, name, needed(key), who(request))
+        row = rollback_once(desk, name, Seen(), needed(key), who(request))
         response.headers["Location"] = f"/api/v1/actions/{row.name}"
         return Action.of(row)
 

@@ -54,6 +54,10 @@ class Hands(Protocol):
         """File the request under that action's name, recorded in the store first."""
         ...
 
+    def plan_rollback(self, action: ActionRow, name: str, time: int) -> Plan:
+        """The unit's file without that action, as things are now. Raises Refused with the reason."""
+        ...
+
     def rollback(self, action: ActionRow, name: str, who: str) -> None:
         """File the request to take that action back."""
         ...

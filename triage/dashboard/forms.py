@@ -107,11 +107,19 @@ def _acting(router: APIRouter, desk: Desk) -> None:
         return _see(f"/actions/{quote(action.name)}")
 
     @router.post("/actions/{name}/rollback")
-    def rollback(request: Request, name: Name, key: Text, csrf: Text = "", agreed: Text = "") -> Response:
+    def rollback(
+        request: Request,
+        name: Name,
+        key: Text,
+        unit_digest: Text,
+        result_digest: Text = "",
+        csrf: Text = "",
+        agreed: Text = "",
+    ) -> Response:
         person = _who(request, csrf)
         if agreed != "yes":
             raise Problem(422, "invalid", "the box was not ticked; nothing was changed")
-        action = rollback_once(desk, name, key, person)
+        action = rollback_once(desk, name, Seen(unit_digest, result_digest), key, person)
         return _see(f"/actions/{quote(action.name)}")
 
 

@@ -23,8 +23,8 @@ from triage.dashboard.desk import MICRO, Desk
 from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
 from triage.dashboard.render import slots
-from triage.model import Refused, Severity, Unreachable
-from triage.store import IncidentState, IncidentView
+from triage.model import Refused, Severity, TriageError, Unreachable
+from triage.store import ActionRow, IncidentState, IncidentView
 
 Number = Annotated[int, Path(ge=1, le=2**31)]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9._-]{1,64}$")]
@@ -169,6 +169,7 @@ def _actions(router: APIRouter, desk: Desk) -> None:
             "root": desk.hands.root,
             "command": views.rollback_command(name),
             "key": f"undo-{name}-{len(undone)}",  # the same on every look, another one after a try that failed
+            **undo_values(desk, row),
         }
         return page(desk, request, "action.html", f"{row.title or row.remedy}: {row.state}", values, here="/actions")
 
@@ -176,6 +177,16 @@ def _actions(router: APIRouter, desk: Desk) -> None:
     def workarounds(request: Request) -> HTMLResponse:
         values = {"rows": [views.action_view(row, desk.now()) for row in desk.store.workarounds()]}
         return page(desk, request, "workarounds.html", "Workarounds", values, here="/workarounds")
+
+
+def undo_values(desk: Desk, row: ActionRow) -> dict[str, Any]:
+    """What taking this action back would change, as computed now, or the reason why it cannot be told."""
+    if not row.in_force:
+        return {"undo": None, "undo_refused": ""}
+    try:
+        return {"undo": desk.hands.plan_rollback(row, row.name, desk.now()), "undo_refused": ""}
+    except TriageError as reason:
+        return {"undo": None, "undo_refused": str(reason)}
 
 
 def _knowledge(router: APIRouter, desk: Desk) -> None:
