@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from triage.model import Crash, Edit, Remedy
-from triage.releases import covers
+from triage.releases import covers, release_key
 from triage.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
 
 _NOT_SET = frozenset({"", "None", "False", "[]"})
@@ -76,6 +76,8 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
         return f"it helps only in {' or '.join(text.phases)}, this one came in {crash.phase}"
     if text.release and release and not covers(text.release, release):
         return f"it is for sglang {text.release}, this is {release}"
+    if release and text.kind in ("upgrade", "downgrade") and text.versions and _is_among(release, text.versions):
+        return f"sglang {release} is {text.versions.split()[0].removeprefix('sglang')} already"
     for condition in text.flags:
         if any(name in flags for name in condition.names) and not flag_holds(condition, flags):
             return f"the server's {_words(condition)} says otherwise"
@@ -86,6 +88,12 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
         if _given(flag, flags):
             return f"it does not go together with {flag}"
     return None
+
+
+def _is_among(release: str, versions: str) -> bool:
+    """Is this a release that `sglang>=0.5.13` means?"""
+    ranges = [part.removeprefix("sglang") for part in versions.split() if re.match(r"sglang[<>=!~]", part)]
+    return any(release_key(release) is not None and covers(part, release) for part in ranges)
 
 
 def flag_holds(condition: FlagCondition, flags: Mapping[str, str]) -> bool:

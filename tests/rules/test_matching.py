@@ -156,6 +156,22 @@ def test_a_rung_that_does_not_fit_says_why(tmp_path: Path, more: str, flags: dic
 
 
 @pytest.mark.parametrize(
+    ("release", "why"),
+    [
+        ("0.5.14", None),
+        ("0.5.15", "sglang 0.5.15 is >=0.5.15 already"),
+        ("0.5.20.post1", "sglang 0.5.20.post1 is >=0.5.15 already"),
+        ("a-nightly-build", None),  # nobody can place it: it is not said to be new enough
+        (None, None),
+    ],
+)
+def test_an_upgrade_to_what_is_there_already_does_not_fit(tmp_path: Path, release: str | None, why: str | None) -> None:
+    write(tmp_path, "one", rule("{message: 'at most (?P<limit>\\d+) tokens'}", REMEDY))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "at most 8 tokens"), release=release))
+    assert next(r.blocked_by for r in match.remedies if r.id == "newer") == why
+
+
+@pytest.mark.parametrize(
     ("applies", "release", "hits"),
     [
         (">=0.5.0,<0.5.15", "0.5.12", True),

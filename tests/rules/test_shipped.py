@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,13 @@ def test_a_rule_is_worded_for_a_tired_operator(rule: Rule) -> None:
     assert rule.cause.endswith((".", "{reason}.", ":"))
     assert rule.remedies, "a rule without a way out helps nobody: give at least an advice"
     assert all(remedy.cost.endswith(".") for remedy in rule.remedies)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_an_upgrade_names_its_release_or_says_that_none_is_known(rule: Rule) -> None:
+    for remedy in rule.remedies:
+        if remedy.kind == "upgrade" and not re.search(r"[<>=!~]", remedy.versions or ""):
+            assert re.search(r"none is known|not recorded|that (knows|has) |together|ROCm", remedy.title), remedy.id
 
 
 def test_the_story_is_told_right() -> None:
