@@ -99,7 +99,7 @@ def dashboard(settings: object, root: Path) -> None:
     from triage.request import Requester
     from triage.settings import Settings
     from triage.store import Store
-    from triage.unitfile import effective
+    from triage.units.unitfile import effective
 
     assert isinstance(settings, Settings)
     listener = bound(settings.web.host, settings.web.port)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit, UnitFile
-from triage.servers import find_servers, release
-from triage.systemctl import State
+from triage.units.servers import find_servers, release
+from triage.units.systemctl import State
 
 FRAGMENT = """\
 [Service]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from triage.dropin import InForce, Rendered, Standing, check_own_file, diff, mask_argv, mask_value, render
-from triage.edits import DoesNotFit, apply_edits, draft, server, with_present
+from triage.actions.policy import Policy
 from triage.model import EMPTY, Edit, Plan, Refused, Remedy, Unit
-from triage.policy import Policy
-from triage.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
+from triage.units.dropin import InForce, Rendered, Standing, check_own_file, diff, mask_argv, mask_value, render
+from triage.units.edits import DoesNotFit, apply_edits, draft, server, with_present
+from triage.units.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
 
 
 def plan(

@@ -18,8 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from triage.dropin import standing
-from triage.ledger import Ledger
+from triage.actions.ledger import Ledger
+from triage.actions.policy import Policy
+from triage.actions.spool import Spool
 from triage.model import (
     ActionResult,
     ActionState,
@@ -33,14 +34,13 @@ from triage.model import (
     TriageError,
     Unreachable,
 )
-from triage.policy import Policy
 from triage.remedy import plan, plan_rollback
 from triage.settings import Settings
 from triage.shipped import shipped
-from triage.spool import Spool
 from triage.store import ActionRow, IncidentRow, IncidentView, Store, WantedRollback
-from triage.systemctl import Folder, Manager, Systemd, check_environment, is_active
-from triage.unitfile import effective
+from triage.units.dropin import standing
+from triage.units.systemctl import Folder, Manager, Systemd, check_environment, is_active
+from triage.units.unitfile import effective
 
 PATH_UNIT = "triage-apply.path"
 PICKED_UP = 30.0  # seconds in which root's side takes a request; after that it is withdrawn
@@ -284,7 +284,8 @@ class Requester:
         """In a session of its own: Ctrl-C here must not cut an action in half."""
         package = str(Path(__file__).resolve().parent.parent)
         code = (
-            f"import sys; sys.path.insert(0, {package!r}); from triage.apply import main; sys.exit(main(sys.argv[1:]))"
+            f"import sys; sys.path.insert(0, {package!r}); from triage.actions.apply import main; "
+            "sys.exit(main(sys.argv[1:]))"
         )
         argv = [sys.executable, "-I", "-c", code, "--spool", str(self.spool.folder), "--dir", str(self.ledger.folder)]
         argv += ["--policy", str(self.policy), *(["--root", self._root] if self.root else [])]

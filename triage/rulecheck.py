@@ -16,12 +16,12 @@ import regex
 
 from triage.anchors import literal_runs
 from triage.assemble import Assembler
-from triage.edits import check_edit
 from triage.model import Crash, CrashEvent, Edit, Outcome, Refused
 from triage.rule import PLACEHOLDER, Pattern, Proof, Rule, Sample
 from triage.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
 from triage.sources import open_source
+from triage.units.edits import check_edit
 
 HOSTILE_BYTES = 100_000
 _UNFIT = "\x01"

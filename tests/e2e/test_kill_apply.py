@@ -15,7 +15,7 @@ from tests.e2e.server import Server
 # falls on the worst moments, before a deed (`running`) and after it (`done`), which no timing from outside would hit.
 DIE = f"""
 import os, signal, sys
-from triage import apply, ledger
+from triage.actions import apply, ledger
 LIST = "{ROOTS_OWN}/die"
 real = ledger.Ledger.write_result
 def write_result(self, result):

@@ -32,7 +32,9 @@ os.rename("." + name, name)
 # Who has a shell has this too, so that it is the policy that has to refuse and not a digest.
 DIGESTS = """
 import json, sys
-from triage import dropin, ledger, model, systemctl, unitfile
+from triage.units import dropin, systemctl, unitfile
+from triage.actions import ledger
+from triage import model
 fields = json.load(sys.stdin)
 edits = tuple(model.Edit(**edit) for edit in fields["edits"])
 unit = systemctl.Systemd().read_unit(fields["unit"])

@@ -6,11 +6,11 @@ import json
 
 from tests.e2e.box import Box
 from tests.remedy.fixtures import DISABLE_GRAPH, UNITS, planned, with_file
-from triage.carry import mismatch
-from triage.edits import draft
+from triage.actions.carry import mismatch
 from triage.model import Edit, Unit, UnitFile
-from triage.systemctl import Loaded, object_path
-from triage.unitfile import effective
+from triage.units.edits import draft
+from triage.units.systemctl import Loaded, object_path
+from triage.units.unitfile import effective
 
 ODD = r"""[Service]
 Environment="A=one two" 'B=it\'s' C=\x41\u00e9 "D=100%%"

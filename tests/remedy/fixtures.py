@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from triage.dropin import Standing
 from triage.model import Edit, Plan, Remedy, Unit, UnitFile
 from triage.remedy import plan
-from triage.unitfile import drop_in_path
+from triage.units.dropin import Standing
+from triage.units.unitfile import drop_in_path
 
 UNITS = Path(__file__).parent.parent / "units"
 NOW = 1_764_424_800_000_000  # 2025-11-29T14:00Z

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.remedy.fixtures import DISABLE_GRAPH, UNITS, remedy
-from triage.carry import Carrier
-from triage.dropin import standing
-from triage.ledger import Ledger, Record
+from triage.actions.carry import Carrier
+from triage.actions.ledger import Ledger, Record
+from triage.actions.place import Place
+from triage.actions.policy import Policy
+from triage.actions.probe import Answer
+from triage.actions.readiness import Limits, Proof, Report
 from triage.model import Edit, Plan, Request, Unit
-from triage.place import Place
-from triage.policy import Policy
-from triage.probe import Answer
-from triage.readiness import Limits, Proof, Report
 from triage.remedy import plan, plan_rollback
-from triage.systemctl import Folder, Loaded, State
-from triage.unitfile import effective, own_drop_in
+from triage.units.dropin import standing
+from triage.units.systemctl import Folder, Loaded, State
+from triage.units.unitfile import effective, own_drop_in
 
 UNIT = "sglang-k26-dflash.service"
 NOW = 1_764_424_800_000_000

@@ -10,14 +10,14 @@ import pytest
 
 from tests.remedy.fixtures import DISABLE_GRAPH, remedy
 from tests.remedy.machine import UNIT, Machine, as_request
-from triage import apply
-from triage.dropin import Standing
-from triage.ledger import Ledger
+from triage.actions import apply
+from triage.actions.ledger import Ledger
+from triage.actions.spool import Spool
 from triage.model import ActionState, Refused
 from triage.remedy import plan
 from triage.shipped import shipped
-from triage.spool import Spool
-from triage.systemctl import Folder
+from triage.units.dropin import Standing
+from triage.units.systemctl import Folder
 
 CHECKOUT = Path(__file__).parent.parent.parent
 POLICY = shipped("packaging") / "policy.toml"
@@ -25,7 +25,7 @@ POLICY = shipped("packaging") / "policy.toml"
 
 def test_it_imports_the_standard_library_only() -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); import triage.apply\n"
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); import triage.actions.apply\n"
         "import json; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
@@ -102,7 +102,7 @@ def test_a_spool_that_cannot_be_emptied_is_not_tried_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("triage.apply.time.sleep", waited.append)
+    monkeypatch.setattr("triage.actions.apply.time.sleep", waited.append)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "spool").symlink_to("/etc")
     arguments = ["--spool", str(tmp_path / "state/spool"), "--dir", str(tmp_path / "own"), "--root", str(tmp_path)]

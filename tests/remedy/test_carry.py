@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.remedy.machine import NOW, UNIT, USELESS, Machine
-from triage.dropin import standing
+from triage.actions.policy import Policy
 from triage.model import ActionState, Edit, Refused, StepState
-from triage.policy import Policy
+from triage.units.dropin import standing
 
 CAP = Edit("cap-flag", "--speculative-dflash-block-size", 4)
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.fixtures import DISABLE_GRAPH, unit
-from triage.edits import DoesNotFit, apply_edit, apply_edits, draft, server, with_present
 from triage.model import Edit, Refused, Unit, UnitFile
-from triage.unitfile import effective
+from triage.units.edits import DoesNotFit, apply_edit, apply_edits, draft, server, with_present
+from triage.units.unitfile import effective
 
 
 def edited(command: str, edit: Edit) -> list[str]:

@@ -3,13 +3,13 @@
 import pytest
 
 from tests.remedy.fixtures import DISABLE_GRAPH, NOW, planned, remedy, unit, with_file
-from triage.dropin import InForce, Standing, mask, mode, render
-from triage.edits import DoesNotFit
+from triage.actions.policy import Policy
 from triage.model import Edit, Refused, Remedy
-from triage.policy import Policy
 from triage.remedy import plan, plan_rollback
 from triage.shipped import shipped
-from triage.unitfile import digest, effective
+from triage.units.dropin import InForce, Standing, mask, mode, render
+from triage.units.edits import DoesNotFit
+from triage.units.unitfile import digest, effective
 
 CAP = Edit("cap-flag", "--speculative-dflash-block-size", 4)
 

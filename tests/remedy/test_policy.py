@@ -2,10 +2,10 @@
 
 import pytest
 
-from triage.edits import Change
+from triage.actions.policy import Policy
 from triage.model import Refused
-from triage.policy import Policy
 from triage.shipped import shipped
+from triage.units.edits import Change
 
 SHIPPED = Policy.parse((shipped("packaging") / "policy.toml").read_text())
 EVERYTHING = Policy.parse(

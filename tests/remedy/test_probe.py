@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from triage.actions.probe import Endpoint, Kind, endpoint, healthy, probe
+from triage.actions.readiness import Limits, Proof
 from triage.model import Refused
-from triage.probe import Endpoint, Kind, endpoint, healthy, probe
-from triage.readiness import Limits, Proof
-from triage.systemctl import Loaded, State
+from triage.units.systemctl import Loaded, State
 
 
 class StandIn:

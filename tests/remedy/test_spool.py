@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.machine import NOW
-from triage import wire
-from triage.ledger import Ledger
+from triage.actions import wire
+from triage.actions.ledger import Ledger
+from triage.actions.spool import Spool
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Step, StepState
-from triage.spool import Spool
 
 REQUEST = Request(
     action="i3-1",
@@ -268,7 +268,7 @@ def test_results_come_back_as_they_were_and_old_ones_are_still_read(line: Line) 
 
 
 def test_only_the_newest_refusals_are_kept(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triage.ledger._KEPT_REFUSALS", 3)
+    monkeypatch.setattr("triage.actions.ledger._KEPT_REFUSALS", 3)
     for number in range(9):
         state = ActionState.VERIFIED if number == 0 else ActionState.REFUSED
         request = replace(REQUEST, action=f"a-{number}")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.remedy.fixtures import UNITS, unit, with_file
-from triage.carry import mismatch
-from triage.edits import draft
+from triage.actions.carry import mismatch
 from triage.model import InputError, NotPermitted, Refused
-from triage.systemctl import Folder, Loaded, Systemd, check_environment, object_path
-from triage.unitfile import effective
+from triage.units.edits import draft
+from triage.units.systemctl import Folder, Loaded, Systemd, check_environment, object_path
+from triage.units.unitfile import effective
 
 NAME = "sglang-k26-dflash.service"
 

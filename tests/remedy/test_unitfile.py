@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.remedy.fixtures import unit
 from triage.model import Refused, Unit, UnitFile
-from triage.unitfile import (
+from triage.units.unitfile import (
     commands,
     drop_in_path,
     effective,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from triage.edits import Change, long_name
+from triage.actions.policy import Policy
 from triage.model import Crash, Refused
-from triage.policy import Policy
 from triage.rule import PLACEHOLDER, Rule
 from triage.rulebook import Evidence, Rulebook
 from triage.rulecheck import check, crashes_of
 from triage.rulefile import load_proof, load_rules
 from triage.shipped import shipped
+from triage.units.edits import Change, long_name
 
 RULES = load_rules([shipped("rules")]).rules
 BOOK = Rulebook(RULES)

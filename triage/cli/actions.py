@@ -111,9 +111,9 @@ def _view(requester: Requester, number: int) -> IncidentView:
 
 def _first_plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple[Plan, list[str]]:
     """The plan of the remedy that was asked for, or of the first that changes something here, and why not others."""
-    from triage.edits import DoesNotFit
     from triage.model import Refused
     from triage.request import applicable, newest_document
+    from triage.units.edits import DoesNotFit
 
     found = newest_document(view)
     name = requester.action_name(view.incident.number)
@@ -308,8 +308,8 @@ def retire(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
 @_JSON
 def verify(unit: str, timeout: float, as_json: bool) -> None:
     """Probe UNIT's server with one short request, as a client of it would."""
-    from triage.readiness import Limits, Proof
-    from triage.systemctl import Systemd
+    from triage.actions.readiness import Limits, Proof
+    from triage.units.systemctl import Systemd
 
     manager = Systemd()
     name = manager.read_unit(unit if "." in unit else f"{unit}.service").name

@@ -150,7 +150,7 @@ def _apply(settings: Settings) -> Iterator[Look]:
 
 
 def _policy(settings: Settings) -> Iterator[Look]:
-    from triage.policy import Policy
+    from triage.actions.policy import Policy
     from triage.shipped import shipped
 
     path = settings.policy
@@ -179,7 +179,7 @@ def _webhooks(settings: Settings) -> Iterator[Look]:
 
 def _active(unit: str) -> str:
     """As the manager has it: active, inactive, failed, ..."""
-    from triage.systemctl import Systemd
+    from triage.units.systemctl import Systemd
 
     return Systemd().state(unit).active or "unknown"
 

@@ -69,8 +69,8 @@ def make_dashboard(
 def units_here(settings: Settings, root: Path | None = None) -> tuple[UnitState, ...]:
     """The SGLang units of this machine. Raises Unreachable where there is no manager."""
     from triage.dashboard.desk import UnitState
-    from triage.servers import find_servers
-    from triage.systemctl import Systemd
+    from triage.units.servers import find_servers
+    from triage.units.systemctl import Systemd
 
     found = find_servers(Systemd(), settings.units, ())
     return tuple(UnitState(server.name, server.state, server.version, server.argv) for server in found)

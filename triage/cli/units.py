@@ -11,8 +11,8 @@ from triage.cli.screen import iso as iso_time
 
 if TYPE_CHECKING:
     from triage.model import ActionResult
-    from triage.servers import Server
     from triage.settings import Settings
+    from triage.units.servers import Server
 
 COLOURS = {"active": "green", "failed": "red", "activating": "yellow"}
 
@@ -25,8 +25,8 @@ def units(globs: tuple[str, ...], as_json: bool) -> None:
 
     GLOB: other names than the settings' (`units`, default sglang*.service).
     """
-    from triage.servers import find_servers
-    from triage.systemctl import Systemd
+    from triage.units.servers import find_servers
+    from triage.units.systemctl import Systemd
 
     settings, results, note = _known()
     wanted = globs or settings.units
@@ -44,8 +44,8 @@ def units(globs: tuple[str, ...], as_json: bool) -> None:
 
 def _known() -> tuple[Settings, tuple[ActionResult, ...], str]:
     """Settings and root's results; units may be looked at by anybody, only the workarounds are for triage's user."""
+    from triage.actions.ledger import Ledger
     from triage.cli.identity import enter
-    from triage.ledger import Ledger
     from triage.model import NotPermitted
     from triage.settings import load_settings
 

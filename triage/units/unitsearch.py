@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from triage.model import NotPermitted, Refused, Unit, UnitFile
-from triage.unitfile import drop_in_path
+from triage.units.unitfile import drop_in_path
 
 _FOLDERS = (
     "etc/systemd/system.control",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from triage.model import Edit, Refused
-from triage.unitfile import Command, Effective, Word, word
+from triage.units.unitfile import Command, Effective, Word, word
 
 OPS = frozenset(("set-flag", "remove-flag", "cap-flag", "scale-flag", "step-flag", "set-env", "unset-env", "set-unit"))
 # Spellings of one and the same flag; the first is the long name.

@@ -14,15 +14,15 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from triage.dropin import InForce, Rendered, Standing, check_own_file, in_force, mode, render, standing
-from triage.edits import Draft, draft
-from triage.ledger import Ledger, Record
+from triage.actions.ledger import Ledger, Record
+from triage.actions.place import Place
+from triage.actions.policy import Policy
+from triage.actions.readiness import Proof
 from triage.model import ActionState, Refused, Request, Unit, UnitFile, VerificationFailed
-from triage.place import Place
-from triage.policy import Policy
-from triage.readiness import Proof
-from triage.systemctl import Loaded, Manager, check_environment
-from triage.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
+from triage.units.dropin import InForce, Rendered, Standing, check_own_file, in_force, mode, render, standing
+from triage.units.edits import Draft, draft
+from triage.units.systemctl import Loaded, Manager, check_environment
+from triage.units.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
 
 _ATTEMPTS = 5  # starts of one action; then what is there is restored rather than tried again
 _STALE = 24 * 3600 * 1_000_000

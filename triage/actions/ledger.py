@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from triage import durable, wire
-from triage.dropin import mask
+from triage.actions import durable, wire
 from triage.model import ActionResult, ActionState, NotPermitted, Refused, Request, Step, StepState
+from triage.units.dropin import mask
 
 CLAIMS, RESULTS, OLD = "claims", "results", "old"
 _KEPT_REFUSALS = 500

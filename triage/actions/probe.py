@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from triage.edits import long_name
+from triage.units.edits import long_name
 
 _LIMIT = 1 << 20  # bytes of an answer
 _PROMPT = "Reply with the single word: ready"

@@ -1,4 +1,4 @@
-"""Root's one-shot: `python -I -m triage.apply`, started by triage-apply.path.
+"""Root's one-shot: `python -I -m triage.actions.apply`, started by triage-apply.path.
 
 In: requests in the spool, unfinished claims of its own. Out: settled results in its own folder, units changed or as
 they were. It runs until nothing is left and ends. It and all it imports see the standard library only; it opens no
@@ -16,14 +16,14 @@ import sys
 import time
 from pathlib import Path
 
-from triage.carry import Carrier
-from triage.ledger import Ledger
+from triage.actions.carry import Carrier
+from triage.actions.ledger import Ledger
+from triage.actions.place import Place
+from triage.actions.policy import Policy
+from triage.actions.readiness import Limits, Proof
+from triage.actions.spool import Spool
 from triage.model import ActionState, NotPermitted, Refused, TriageError
-from triage.place import Place
-from triage.policy import Policy
-from triage.readiness import Limits, Proof
-from triage.spool import Spool
-from triage.systemctl import Folder, Manager, Systemd
+from triage.units.systemctl import Folder, Manager, Systemd
 
 SPOOL, LEDGER, POLICY = Path("/var/lib/triage/spool"), Path("/var/lib/triage-apply"), Path("/etc/triage/policy.toml")
 _BREATH = 2.0  # seconds; see _breathe

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from triage.edits import Change, long_name
 from triage.model import Refused
+from triage.units.edits import Change, long_name
 
 NEVER_FLAGS = frozenset(
     (

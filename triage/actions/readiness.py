@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from triage.actions.probe import Answer, Endpoint, Kind, endpoint, healthy, probe
 from triage.model import Refused, TriageError
-from triage.probe import Answer, Endpoint, Kind, endpoint, healthy, probe
-from triage.systemctl import Manager, State, environment
-from triage.unitfile import expand
+from triage.units.systemctl import Manager, State, environment
+from triage.units.unitfile import expand
 
 Report = Callable[[str], None]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from triage import edits
-from triage.dropin import InForce, mask_argv, mask_value, standing
 from triage.model import ActionResult, NotPermitted, Refused, Unit
-from triage.systemctl import State
-from triage.unitfile import Command, effective, expand
+from triage.units import edits
+from triage.units.dropin import InForce, mask_argv, mask_value, standing
+from triage.units.systemctl import State
+from triage.units.unitfile import Command, effective, expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Server:
 
 
 class Manager(Protocol):
-    """What is asked of `triage.systemctl.Systemd`."""
+    """What is asked of `triage.units.systemctl.Systemd`."""
 
     def list_units(self, *globs: str) -> tuple[str, ...]: ...
     def read_unit(self, name: str) -> Unit: ...

@@ -16,8 +16,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from triage import durable, wire
-from triage.ledger import Ledger
+from triage.actions import durable, wire
+from triage.actions.ledger import Ledger
 from triage.model import NotPermitted, Refused, Request
 
 REQUESTS = "requests"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from triage.model import InputError, NotPermitted, Refused, Unit, Unreachable
-from triage.unitfile import Effective, environment_file
-from triage.unitsearch import read_files, search, unit_folders
+from triage.units.unitfile import Effective, environment_file
+from triage.units.unitsearch import read_files, search, unit_folders
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SERVICE = "org.freedesktop.systemd1.Service"

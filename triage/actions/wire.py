@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from triage.edits import check_edit
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Step, StepState
-from triage.unitfile import UNIT_NAME
+from triage.units.edits import check_edit
+from triage.units.unitfile import UNIT_NAME
 
 LIMIT = 64 * 1024
 NAME = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,63}")  # no leading dot: hidden files are half-written ones

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from triage.edits import Change, DoesNotFit, Draft, apply_edits, draft, long_name, server
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit
-from triage.unitfile import DROP_IN, Command, digest, drop_in_path, effective, own_drop_in, quote
+from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft, long_name, server
+from triage.units.unitfile import DROP_IN, Command, digest, drop_in_path, effective, own_drop_in, quote
 
 _SECRET = r"(?:key|token|secret|password|passphrase|credentials?)"  # noqa: S105
 _SECRET_FLAG = re.compile(rf"--[\w-]*{_SECRET}")

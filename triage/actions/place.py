@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from triage import durable
+from triage.actions import durable
 from triage.model import Refused
-from triage.unitfile import DROP_IN, drop_in_path
+from triage.units.unitfile import DROP_IN, drop_in_path
 
 _ABOVE = "etc/systemd/system"
 
