@@ -144,7 +144,7 @@ class OpenCrash:
         )
 
     def _grade(self, root: Entry) -> Grade:
-        if root.mixed:
+        if root.doubtful:
             return Grade.MIXED
         if root.cut:
             return Grade.CUT

@@ -11,7 +11,8 @@ import re
 
 from triage.model import Frame, Line, Link
 from triage.signs import Sign
-from triage.tracebacks import FRAME, HEADER, MAX_FRAMES, MAX_LINES, MAX_MESSAGE, Fate, engine_frame, read_frame
+from triage.tracebacks import MAX_FRAMES, MAX_LINES, Fate
+from triage.tracelines import FRAME, MAX_MESSAGE, Form, engine_frame, read_frame
 
 _CXX = re.compile(r"terminate called after throwing an instance of '(?P<name>[^']+)'")
 _SECTION = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+")
@@ -68,8 +69,8 @@ class Dump:
     def place(self) -> str:
         return self.texts[-1]
 
-    def accepts(self, text: str) -> bool:
-        return HEADER not in text
+    def accepts(self, _form: Form) -> bool:
+        return True
 
     def feed(self, line: Line, text: str, *, headed: bool) -> Fate:
         if headed:

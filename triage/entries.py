@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from triage import signs
 from triage.dumps import Dump
 from triage.lanes import Report
+from triage.mixing import Mix
 from triage.model import Line, Link
 from triage.signs import Kind, Sign
-from triage.tracebacks import CUT, Traceback, engine_frame, is_engine
+from triage.tracebacks import CUT, Traceback
+from triage.tracelines import engine_frame, is_engine
 
 
 @dataclass(slots=True)
@@ -39,6 +41,12 @@ class Entry:
     @property
     def cause(self) -> Link:
         return self.links[0]
+
+    @property
+    def doubtful(self) -> bool:
+        """Its lines took turns with those of others, and nobody can tell whose are whose."""
+        mix = self.body.mix if isinstance(self.body, Traceback) else None
+        return self.mixed or (isinstance(mix, Mix) and not mix.settled)
 
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:

@@ -2,9 +2,8 @@
 
 In come the lines of one invocation, parsed; out come `Report`s: something was raised, has grown, or ended unfinished.
 Called by the assembler, one `Lanes` per invocation. A writer is known by its pid where the journal gives one, by its
-rank tag where the line has one; untagged lines of several open tracebacks are told apart by what stood behind what in
-the tracebacks that were read before (ranks run the same code, so they print the same lines). It must not judge what
-is a root.
+rank tag where the line has one; untagged lines of several open tracebacks are told apart by `triage.mixing`. It must
+not judge what is a root.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from enum import Enum, auto
 from triage import signs
 from triage.dumps import Dump
 from triage.lines import Parsed
+from triage.mixing import Mixing
 from triage.model import Line
-from triage.tracebacks import Fate, Traceback, exception_line, frame_match, header_lead
+from triage.tracebacks import Fate, Traceback
+from triage.tracelines import exception_line, frame_match, header_lead
 
 MAX_LANES = 512
-MAX_FOLLOWERS = 20_000
 
 Key = tuple[int | None, str | None, int]
 
@@ -59,10 +59,9 @@ class Report:
 class Lanes:
     _lanes: OrderedDict[Key, Lane] = field(default_factory=OrderedDict)
     _open: list[Lane] = field(default_factory=list)
-    _follows: dict[str, set[str]] = field(default_factory=dict)
-    _followers: int = 0
+    _mixing: Mixing = field(default_factory=Mixing)
     _serial: int = 0
-    _ranks: dict[int, str] = field(default_factory=dict)
+    _ranks: dict[int, str | None] = field(default_factory=dict)  # None: several ranks write under this pid
     _tags: set[str] = field(default_factory=set)
 
     @property
@@ -86,7 +85,7 @@ class Lanes:
         text, rank = parsed.text, parsed.rank
         if rank is not None and not rank.startswith("rank"):
             if pid is not None and len(self._ranks) < 4096:
-                self._ranks[pid] = rank
+                self._ranks[pid] = rank if self._ranks.get(pid, rank) == rank else None
             if len(self._tags) < 4096:
                 self._tags.add(rank)
         lead = header_lead(text)
@@ -137,7 +136,7 @@ class Lanes:
         return news
 
     def _native(self, line: Line, text: str, pid: int | None, rank: str | None, sign: signs.Sign) -> list[Report]:
-        lane = self._pick([lane for lane in self._open if lane.pid == pid and isinstance(lane.body, Dump)], text)
+        lane = self._mixing.pick([lane for lane in self._open if lane.pid == pid and isinstance(lane.body, Dump)], text)
         if lane is not None and lane.body is not None:
             lane.body.feed(line, text, headed=False)
             self._took(lane, text)
@@ -153,7 +152,7 @@ class Lanes:
         news: list[Report] = []
         open_here = [lane for lane in self._open if lane.pid == pid and (rank is None or lane.rank == rank)]
         while open_here:
-            lane = self._pick(open_here, text)
+            lane = self._mixing.pick(open_here, text)
             if lane is None or lane.body is None:
                 break
             fate = lane.body.feed(line, text, headed=False)
@@ -221,26 +220,6 @@ class Lanes:
     def _reading(self, lane: Lane) -> bool:
         return lane.body is not None and lane.body.waiting
 
-    def _pick(self, lanes: list[Lane], text: str) -> Lane | None:
-        """The open traceback an untagged line belongs to."""
-        if len(lanes) < 2:
-            return lanes[0] if lanes else None
-        bare = text.rstrip()
-        best: Lane | None = None
-        score = (0, False, 0)
-        for lane in lanes:
-            body = lane.body
-            if body is None or not body.accepts(bare):
-                continue
-            # It was seen to follow here; or nobody was here before; or something else was seen to follow. Of several
-            # that it is known to follow, the one that waited longest; else whoever wrote last goes on writing.
-            followers = self._follows.get(lane.place)
-            fit = 1 if followers is None else 2 if bare in followers else 0
-            mine = (fit, body.waiting, -lane.fed if fit == 2 else lane.fed)
-            if best is None or mine > score:
-                best, score = lane, mine
-        return best
-
     def _took(self, lane: Lane, text: str) -> None:
         lane.fed = self._serial
         body = lane.body
@@ -248,11 +227,10 @@ class Lanes:
             return
         if not body.start:
             body.start = self._serial
-        elif self._followers < MAX_FOLLOWERS:
-            known = self._follows.setdefault(lane.place, set())
-            if text.rstrip() not in known:
-                known.add(text.rstrip())
-                self._followers += 1
+        else:
+            self._mixing.took(lane.place, text)
+        if isinstance(body, Traceback):
+            self._mixing.learn(body)
         lane.place = body.place
 
     def _ended(self, lane: Lane) -> list[Report]:

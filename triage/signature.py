@@ -13,7 +13,7 @@ import regex
 
 from triage.masking import mask
 from triage.model import Crash, Frame, Link, Signature
-from triage.tracebacks import is_engine
+from triage.tracelines import is_engine
 
 VERSION = 1
 MAX_FUNCTIONS = 5

@@ -12,25 +12,22 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from triage.model import Frame, Line, Link
+from triage.tracelines import (
+    FRAME,
+    LOOSE,
+    MAX_MESSAGE,
+    Form,
+    engine_frame,
+    exception_line,
+    frame_match,
+    read_frame,
+)
 
-HEADER = "raceback (most recent call last):"  # the first letter gets lost in pasted logs
 CUT = "CutTraceback"  # triage's word for frames without their exception
 MAX_LINES = 600  # of one traceback, chain included
 MAX_FRAMES = 300  # of one link
 MAX_MESSAGE_LINES = 40
-MAX_MESSAGE = 8_000
 
-FRAME = re.compile(r'\s*(?:\|\s+)*File "(?P<path>[^"\n]{1,512})", line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$')
-# A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
-_LOOSE = re.compile(r'\s*(?P<path>[\w./-]{1,300}\.py)"?,? line (?P<line>\d{1,9}),? in (?P<function>[\w.<>]+)$')
-_EXCEPTION = re.compile(
-    r"(?P<name>[A-Za-z_]\w{0,120}(?:\.[A-Za-z_]\w{0,120}){0,12})(?:(?P<args>\(.*\))|: ?(?P<message>.*)|\s*)$", re.DOTALL
-)
-# Without a header and frames above it only names that say so themselves count as exceptions.
-_PLAIN_NAME = re.compile(r"(?:Error|Exception|Interrupt|OutOfResources|ExceptionGroup|Timeout|Exit|Failure)$")
-# Behind frames also other class names: dotted, or written in capitals and humps. 'Try: pip install ...' is a message.
-_CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*[A-Z]\w*$|Stop\w+$|Empty$|Again$|Full$")
-_LEAD = re.compile(r"[^\"'={}<>]{0,160}$")
 _CAUSE = "The above exception was the direct cause of the following exception"
 _CONTEXT = "During handling of the above exception, another exception occurred"
 _GROUP_EDGE = re.compile(r"\s*(?:\|\s*)*\+-[+-]*(?:-+ .* -+)?-*$")
@@ -62,6 +59,16 @@ class Fate(Enum):
     ENDED = auto()  # not of this traceback, which is over
 
 
+class Stage(Enum):
+    """What a traceback's last line was."""
+
+    HEADER = auto()
+    FRAME = auto()
+    SOURCE = auto()
+    MARKS = auto()
+    EXCEPTION = auto()
+
+
 class _Joint(Enum):
     CAUSE = auto()  # raise ... from ...
     CONTEXT = auto()  # during handling
@@ -78,55 +85,6 @@ class _Part:
     message: list[str] = field(default_factory=list)
 
 
-def header_lead(text: str) -> str | None:
-    """What stands before 'Traceback (most recent call last):' if the line ends with it and may be believed, else None.
-
-    A logged request that quotes a traceback has quotes, braces or an equals sign before it; a lead-in has not.
-    """
-    bare = text.rstrip()
-    if not bare.endswith(HEADER):
-        return None
-    lead = bare[: -len(HEADER)]
-    lead = lead.removesuffix("T").removesuffix("Exception Group ").strip(" |+")
-    return lead if _LEAD.match(lead) else None
-
-
-def frame_match(text: str) -> re.Match[str] | None:
-    """A line that names a frame, as Python prints it or without its head."""
-    return FRAME.match(text) or (_LOOSE.match(text) if ".py" in text else None)
-
-
-def read_frame(match: re.Match[str]) -> Frame:
-    return Frame(match["path"], (match["function"] or "").strip(), int(match["line"]))
-
-
-def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
-    """Name and message if this can be the line a traceback ends with; `plain`: nothing stands above it to prove it."""
-    match = _EXCEPTION.match(text)
-    if match is None:
-        return None
-    name = match["name"]
-    last = name.rsplit(".", 1)[-1]
-    if last.endswith("Warning"):
-        return None
-    if plain:
-        if not _PLAIN_NAME.search(last) or not last[0].isupper():
-            return None
-    elif not (
-        _PLAIN_NAME.search(last)
-        or _CLASS_NAME.match(last)
-        or ("." in name and last[0].isupper())
-        or last.endswith(("error", "exception", "timeout"))
-    ):
-        return None
-    message = match["message"]
-    if message is None:
-        message = match["args"][1:-1] if match["args"] else ""
-        if match["args"] and plain and last == "Exit":
-            return None
-    return name, message[:MAX_MESSAGE]
-
-
 class Traceback:
     """One traceback with its chain, read line by line. `done` once an exception line was read."""
 
@@ -135,13 +93,16 @@ class Traceback:
         "_dead",
         "_message_size",
         "_parts",
-        "_place",
         "_state",
+        "at",
         "damaged",
         "lead",
         "lines",
         "lost",
+        "mix",
         "opened",
+        "source",
+        "stage",
         "start",
         "texts",
     )
@@ -155,8 +116,11 @@ class Traceback:
         self.lost = False  # ended in the middle of frames
         self.damaged = False  # a line of it came without its text
         self._parts = [_Part()]
+        self.at = ""  # the last frame's line
+        self.source = ""  # and its source line
+        self.stage = Stage.HEADER
+        self.mix: object | None = None  # the tracebacks it took turns with, where nobody can tell whose lines are whose
         self._state = "frames"
-        self._place = ""
         self._aliens = 0
         self._dead = False
         self._message_size = 0
@@ -164,7 +128,7 @@ class Traceback:
     @property
     def place(self) -> str:
         """Where it stands: how deep, its last frame and line. Who runs the same code writes the same line next."""
-        return f"{len(self._parts)}.{len(self.frames)} {self._place}\n{self.last}"
+        return f"{len(self._parts)}.{len(self.frames)} {self.at}\n{self.last}"
 
     @property
     def done(self) -> bool:
@@ -191,7 +155,8 @@ class Traceback:
     def header(self, line: Line, text: str) -> bool:
         """A header line; True if it goes on with this chain."""
         if self._state == "chain" or (self._state == "frames" and not self.texts):
-            self._state = "frames"
+            self._state, self.stage = "frames", Stage.HEADER
+            self.at = self.source = ""
             self.keep(line, text)
             return True
         return False
@@ -209,16 +174,21 @@ class Traceback:
             return self._alien() if not headed else self.end()
         return self._after(line, bare, headed=headed)
 
-    def accepts(self, text: str) -> bool:
+    def accepts(self, form: Form) -> bool:
         """Whether an untagged line could be of this traceback, judged by its form alone."""
-        bare = text.rstrip()
-        if not bare or self._dead:
+        if self._dead or self._state == "chain":
             return False
-        if self._state == "frames":
-            return bool(FRAME.match(bare)) or bare[0] in " \t^~|+" or exception_line(bare) is not None
-        if self._state == "chain":
-            return False
-        return not FRAME.match(bare)
+        return form is not Form.OTHER if self._state == "frames" else form is not Form.FRAME
+
+    @property
+    def story(self) -> tuple[object, ...]:
+        """Its frames and exceptions so far, in order."""
+        told: list[object] = []
+        for part in self._parts:
+            told.extend(part.frames)
+            if part.name:
+                told.append((part.name, *part.message))
+        return tuple(told)
 
     def end(self) -> Fate:
         self.lost = self.lost or (self._state == "frames" and not self._parts[-1].name)
@@ -232,7 +202,7 @@ class Traceback:
         match = frame_match(text)
         if match is not None and not headed:
             self.keep(line, text)
-            self._place = text
+            self.at, self.source, self.stage = text, "", Stage.FRAME
             if len(part.frames) < MAX_FRAMES:
                 part.frames.append(read_frame(match))
             return Fate.TAKEN
@@ -241,6 +211,10 @@ class Traceback:
         unbarred = _GROUP_BAR.sub("", text, count=1) if text.lstrip()[:1] == "|" else text
         if unbarred[:1] in (" ", "\t", "^", "~"):
             self.keep(line, text)
+            if not unbarred.strip(" \t^~"):
+                self.stage = Stage.MARKS
+            elif self.stage is Stage.FRAME:
+                self.source, self.stage = text, Stage.SOURCE
             return Fate.TAKEN
         found = exception_line(unbarred)
         if found is None:
@@ -248,7 +222,7 @@ class Traceback:
         part.name, first = found
         part.message = [first]
         self._message_size = len(first)
-        self._state = "message"
+        self._state, self.stage = "message", Stage.EXCEPTION
         self._aliens = 0
         self.keep(line, text)
         self.opened = self.opened or len(self.texts)
@@ -288,7 +262,7 @@ class Traceback:
 
     def _below(self, line: Line, text: str) -> bool:
         """A stack typed down below its exception, innermost frame first."""
-        match = _LOOSE.match(text) if ".py" in text and self._state in ("message", "stack") else None
+        match = LOOSE.match(text) if ".py" in text and self._state in ("message", "stack") else None
         if match is None or (self._state == "message" and self.frames):
             return False
         self._state = "stack"
@@ -352,25 +326,6 @@ def belongs(inner: _Part, outer: _Part) -> bool:
         return True
     caught, raised = inner.frames[0], outer.frames[-1]
     return (caught.path, caught.function) == (raised.path, raised.function)
-
-
-def engine_frame(frames: list[Frame] | tuple[Frame, ...]) -> Frame | None:
-    """The innermost frame in the engine's own code, else the innermost."""
-    for frame in reversed(frames):
-        if is_engine(frame.path):
-            return frame
-    return frames[-1] if frames else None
-
-
-def is_engine(path: str) -> bool:
-    """Whether a file is SGLang's own. A virtual environment below /opt/sglang does not make torch a part of it."""
-    parts = path.replace("\\", "/").split("/")[:-1]
-    for n in range(len(parts) - 1, -1, -1):
-        if parts[n] in ("site-packages", "dist-packages"):
-            return parts[n + 1 : n + 2] in (["sglang"], ["sgl_kernel"])
-    if any(part.startswith("python3") for part in parts):
-        return False
-    return "sglang" in parts or "sgl_kernel" in parts
 
 
 def _link(part: _Part) -> Link:

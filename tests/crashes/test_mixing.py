@@ -1,0 +1,88 @@
+"""Many ranks, one stream: recovered where it can be told, graded mixed where it cannot."""
+
+import random
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from tests.crashes.story import Said
+from triage.model import Grade
+
+OTHER = (
+    ("sglang/srt/managers/scheduler.py", 3011, "run_scheduler_process", "scheduler.event_loop_normal()"),
+    ("sglang/srt/managers/scheduler.py", 1144, "event_loop_normal", "result = self.run_batch(batch)"),
+    ("sglang/srt/distributed/communicator.py", 61, "all_reduce", "self.comm.all_reduce(tensor)"),
+)
+PEER = "RuntimeError: NCCL error: unhandled system error"
+
+
+def shuffled(lanes, seed):
+    pick = random.Random(seed)
+    rest = [list(lane) for lane in lanes]
+    out = []
+    while any(rest):
+        lane = pick.choice([lane for lane in rest if lane])
+        out.append(lane.pop(0))
+    return out
+
+
+def ranked(rank, last=story.NONE_TYPE, frames=story.FRAMES, pid=None):
+    head = f"[{story.stamp(12_000)} TP{rank}] Scheduler hit an exception: Traceback (most recent call last):"
+    return [Said(text, pid or 5000 + rank, 12_000) for text in [head, *story.traceback_lines(frames, last)]]
+
+
+def told(crashes):
+    return sorted(
+        (f.rank, f.cause.exception, f.cause.message, tuple(frame.line for frame in f.cause.frames))
+        for crash in crashes
+        for f in crash.failures
+        if f.rank
+    )
+
+
+def wanted(rank, last, frames):
+    name, message = last.split(": ", 1)
+    return (f"TP{rank}", name, message, tuple(line for _, line, _, _ in frames))
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+@pytest.mark.parametrize("road", ["text", "one-pid", "pids"])
+def test_ranks_that_print_the_same_are_recovered_exactly(ranks, road):
+    for seed in range(3):
+        pid = 4100 if road == "one-pid" else None
+        lines = shuffled([ranked(rank, pid=pid) for rank in range(ranks)], seed)
+        crashes = crashes_of(story.as_text(lines) if road == "text" else story.as_json(lines))
+        assert told(crashes) == sorted(wanted(rank, story.NONE_TYPE, story.FRAMES) for rank in range(ranks))
+        assert [crash.grade for crash in crashes] == [Grade.COMPLETE]
+
+
+def test_ranks_that_differ_are_recovered_exactly_by_their_pids():
+    for seed in range(5):
+        lanes = [ranked(0), *[ranked(rank, PEER, OTHER) for rank in range(1, 8)]]
+        crashes = crashes_of(story.as_json(shuffled(lanes, seed)))
+        want = [wanted(0, story.NONE_TYPE, story.FRAMES), *[wanted(rank, PEER, OTHER) for rank in range(1, 8)]]
+        assert told(crashes) == sorted(want)
+        assert [crash.grade for crash in crashes] == [Grade.COMPLETE]
+
+
+def test_ranks_that_differ_and_take_turns_without_names_are_never_wrong_with_a_good_grade():
+    want = sorted([wanted(0, story.NONE_TYPE, story.FRAMES), *[wanted(rank, PEER, OTHER) for rank in range(1, 8)]])
+    for seed in range(30):
+        lanes = [ranked(0), *[ranked(rank, PEER, OTHER) for rank in range(1, 8)]]
+        crashes = crashes_of(story.as_text(shuffled(lanes, seed)))
+        assert told(crashes) == want or [crash.grade for crash in crashes] == [Grade.MIXED]
+
+
+def test_ranks_that_differ_but_wrote_one_after_the_other_are_not_mixed():
+    lines = [*ranked(0), *ranked(1, PEER, OTHER), *ranked(2)]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert crash.grade is Grade.COMPLETE
+    assert crash.root.rank == "TP0"
+
+
+def test_a_pid_that_several_ranks_share_names_none_of_them():
+    lines = [*ranked(3, pid=4100), *ranked(5, pid=4100), *story.parent_gives_up(12_500)]
+    (crash,) = crashes_of(story.as_json(lines))
+    assert crash.ranks == ("TP3", "TP5")
+    assert [f.rank for f in crash.failures if f.cause.exception == "SIGQUIT"] == [None]

@@ -1,0 +1,180 @@
+"""Lines of several open tracebacks without their writers' names -> the traceback each belongs to, or a doubt.
+
+In come the lanes that could take a line (triage.lanes), out goes the likeliest. Ranks run the same code, so what stood
+behind what in one traceback stands there in the others too; and a frame's source line names the function of the next
+frame. Where tracebacks that differ took turns, nobody can prove who wrote which line: they share a `Mix`, which is
+settled only where all of them came out alike. It must not open or close lanes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from triage.dumps import Dump
+from triage.tracebacks import Stage, Traceback
+from triage.tracelines import Form, form_of, frame_match
+
+MAX_FOLLOWERS = 20_000
+MAX_FUNCTIONS = 5_000
+_CALL = re.compile(r"([A-Za-z_]\w*)\(")
+# Calls that say nothing of the function behind them, and functions that are reached through such calls.
+_ANY_CALL = frozenset(
+    {"func", "fn", "forward_call", "f", "callback", "super", "getattr", "wrapped", "method", "handler"}
+)
+_ANY_FUNCTION = frozenset(
+    {"__init__", "__call__", "__new__", "__getattr__", "__enter__", "__exit__", "<lambda>", "_fn"}
+)
+
+
+class Writer(Protocol):
+    """What is seen of a lane here."""
+
+    @property
+    def body(self) -> Traceback | Dump | None: ...
+    @property
+    def fed(self) -> int: ...
+    @property
+    def place(self) -> str: ...
+
+
+W = TypeVar("W", bound=Writer)
+
+
+class Mix:
+    """Tracebacks that took turns without names."""
+
+    __slots__ = ("bodies",)
+
+    def __init__(self) -> None:
+        self.bodies: list[Traceback] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whether all came out alike: then it does not matter who wrote which line."""
+        stories = [body.story for body in self.bodies]
+        whole = max(stories, key=len, default=())
+        return all(story == whole[: len(story)] for story in stories)
+
+
+@dataclass(slots=True)
+class Mixing:
+    """What was learned of one invocation's tracebacks."""
+
+    _follows: dict[str, set[str]] = field(default_factory=dict)
+    _followers: int = 0
+    _sources: dict[str, str] = field(default_factory=dict)  # frame -> its source line
+    _functions: set[str] = field(default_factory=set)
+
+    def pick(self, lanes: Sequence[W], text: str) -> W | None:
+        """The open traceback an untagged line belongs to."""
+        if len(lanes) < 2:
+            return lanes[0] if lanes else None
+        bare = text.rstrip()
+        form = form_of(bare)
+        able = [lane for lane in lanes if lane.body is not None and lane.body.accepts(form)]
+        if len(able) < 2:
+            return able[0] if able else None
+        best = max(able, key=lambda lane: self._fit(lane, bare, form))
+        if isinstance(best.body, Traceback) and best.body.waiting:
+            _join([lane.body for lane in able if isinstance(lane.body, Traceback) and lane.body.waiting])
+        return best
+
+    def took(self, place: str, text: str) -> None:
+        """A line was taken there."""
+        bare = text.rstrip()
+        if self._followers < MAX_FOLLOWERS:
+            known = self._follows.setdefault(place, set())
+            if bare not in known:
+                known.add(bare)
+                self._followers += 1
+
+    def learn(self, body: Traceback) -> None:
+        """What a traceback that took a line shows: which function it is in, which source line a frame has."""
+        if body.stage is Stage.FRAME and len(self._functions) < MAX_FUNCTIONS:
+            self._functions.add(body.frames[-1].function)
+        elif body.stage is Stage.SOURCE and len(self._sources) < MAX_FOLLOWERS:
+            self._sources.setdefault(body.at, body.source)
+
+    def _fit(self, lane: Writer, bare: str, form: Form) -> tuple[int, int]:
+        """How well it fits; then, of those where the line is known to follow, the one that waited longest, else the one
+        that wrote last."""
+        followers = self._follows.get(lane.place)
+        known = followers is not None and bare in followers
+        score = 16 if known else 0 if followers is None else -8
+        body = lane.body
+        if isinstance(body, Traceback) and body.waiting:
+            score += _RULES[form](self, body, bare)
+        elif form is not Form.OTHER:  # the rest of a message seldom looks like a traceback's line
+            score -= 24
+        return (score, -lane.fed if known else lane.fed)
+
+    # ------------------------------------------------------------ what a waiting traceback expects
+
+    def _frame(self, body: Traceback, bare: str) -> int:
+        match = frame_match(bare)
+        name = (match["function"] or "").strip() if match is not None else ""
+        if body.stage is Stage.FRAME:
+            return -8 if self._sources and body.at in self._sources else -3 if self._sources else 0
+        calls = set(_CALL.findall(body.source))
+        if name in calls:
+            return 7
+        if name == "__init__" and any(call[:1].isupper() for call in calls):
+            return 6
+        return -2 if calls and not calls & _ANY_CALL and name not in _ANY_FUNCTION else 0
+
+    def _source(self, body: Traceback, bare: str) -> int:
+        if body.stage is not Stage.FRAME:
+            return -4
+        known = self._sources.get(body.at)
+        return 0 if known is None else 6 if known == bare else -8
+
+    def _marks(self, body: Traceback, bare: str) -> int:
+        if body.stage is not Stage.SOURCE:
+            return -5
+        source = body.source
+        end = len(bare)
+        begin = end - len(bare.lstrip())
+        if end > len(source) or begin >= len(source):
+            return -6
+        cut = source[end - 1 : end + 1].isidentifier() and len(source) > end
+        return -2 if cut else 1
+
+    def _exception(self, body: Traceback, bare: str) -> int:
+        if body.stage is Stage.FRAME and self._sources:
+            return -8 if body.at in self._sources else -3
+        if "raise " in body.source:
+            name = re.split(r"[:(]", bare, maxsplit=1)[0].rsplit(".", 1)[-1]
+            return 5 if name in body.source else -1
+        return -4 if set(_CALL.findall(body.source)) & self._functions else 0
+
+    def _other(self, _body: Traceback, _bare: str) -> int:
+        return 0
+
+
+_RULES = {
+    Form.FRAME: Mixing._frame,
+    Form.SOURCE: Mixing._source,
+    Form.MARKS: Mixing._marks,
+    Form.EXCEPTION: Mixing._exception,
+    Form.OTHER: Mixing._other,
+}
+
+
+def _join(bodies: list[Traceback]) -> None:
+    """These took turns: from now on they share one `Mix`."""
+    if len(bodies) < 2:
+        return
+    first = bodies[0].mix
+    if isinstance(first, Mix) and all(body.mix is first for body in bodies):
+        return
+    mix = Mix()
+    for body in bodies:
+        mates = body.mix.bodies if isinstance(body.mix, Mix) else [body]
+        for mate in mates:
+            if mate not in mix.bodies:
+                mix.bodies.append(mate)
+    for body in mix.bodies:
+        body.mix = mix

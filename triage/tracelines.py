@@ -1,0 +1,113 @@
+"""What a line can be to a traceback, judged alone: header, frame, source, exception; and which frames are the engine's.
+
+In comes the text of one line with its prefixes off. Called by `triage.tracebacks` and all that tell its lines apart. It
+must not remember anything between two lines.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+
+from triage.model import Frame
+
+HEADER = "raceback (most recent call last):"  # the first letter gets lost in pasted logs
+MAX_MESSAGE = 8_000
+
+FRAME = re.compile(r'\s*(?:\|\s+)*File "(?P<path>[^"\n]{1,512})", line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$')
+# A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
+LOOSE = re.compile(r'\s*(?P<path>[\w./-]{1,300}\.py)"?,? line (?P<line>\d{1,9}),? in (?P<function>[\w.<>]+)$')
+_EXCEPTION = re.compile(
+    r"(?P<name>[A-Za-z_]\w{0,120}(?:\.[A-Za-z_]\w{0,120}){0,12})(?:(?P<args>\(.*\))|: ?(?P<message>.*)|\s*)$", re.DOTALL
+)
+# Without a header and frames above it only names that say so themselves count as exceptions.
+_PLAIN_NAME = re.compile(r"(?:Error|Exception|Interrupt|OutOfResources|ExceptionGroup|Timeout|Exit|Failure)$")
+# Behind frames also other class names: dotted, or written in capitals and humps. 'Try: pip install ...' is a message.
+_CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*[A-Z]\w*$|Stop\w+$|Empty$|Again$|Full$")
+_LEAD = re.compile(r"[^\"'={}<>]{0,160}$")
+
+
+class Form(Enum):
+    """What a line can be to a traceback, judged alone."""
+
+    FRAME = auto()
+    SOURCE = auto()  # indented: a frame's source line
+    MARKS = auto()  # '~~~^^^' below it
+    EXCEPTION = auto()
+    OTHER = auto()
+
+
+def header_lead(text: str) -> str | None:
+    """What stands before 'Traceback (most recent call last):' if the line ends with it and may be believed, else None.
+
+    A logged request that quotes a traceback has quotes, braces or an equals sign before it; a lead-in has not.
+    """
+    bare = text.rstrip()
+    if not bare.endswith(HEADER):
+        return None
+    lead = bare[: -len(HEADER)]
+    lead = lead.removesuffix("T").removesuffix("Exception Group ").strip(" |+")
+    return lead if _LEAD.match(lead) else None
+
+
+def frame_match(text: str) -> re.Match[str] | None:
+    """A line that names a frame, as Python prints it or without its head."""
+    return FRAME.match(text) or (LOOSE.match(text) if ".py" in text else None)
+
+
+def form_of(text: str) -> Form:
+    if FRAME.match(text):
+        return Form.FRAME
+    if text[:1] in (" ", "\t", "^", "~", "|", "+"):
+        return Form.MARKS if not text.strip(" \t^~|") else Form.SOURCE
+    return Form.EXCEPTION if exception_line(text) is not None else Form.OTHER
+
+
+def read_frame(match: re.Match[str]) -> Frame:
+    return Frame(match["path"], (match["function"] or "").strip(), int(match["line"]))
+
+
+def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
+    """Name and message if this can be the line a traceback ends with; `plain`: nothing stands above it to prove it."""
+    match = _EXCEPTION.match(text)
+    if match is None:
+        return None
+    name = match["name"]
+    last = name.rsplit(".", 1)[-1]
+    if last.endswith("Warning"):
+        return None
+    if plain:
+        if not _PLAIN_NAME.search(last) or not last[0].isupper():
+            return None
+    elif not (
+        _PLAIN_NAME.search(last)
+        or _CLASS_NAME.match(last)
+        or ("." in name and last[0].isupper())
+        or last.endswith(("error", "exception", "timeout"))
+    ):
+        return None
+    message = match["message"]
+    if message is None:
+        message = match["args"][1:-1] if match["args"] else ""
+        if match["args"] and plain and last == "Exit":
+            return None
+    return name, message[:MAX_MESSAGE]
+
+
+def engine_frame(frames: list[Frame] | tuple[Frame, ...]) -> Frame | None:
+    """The innermost frame in the engine's own code, else the innermost."""
+    for frame in reversed(frames):
+        if is_engine(frame.path):
+            return frame
+    return frames[-1] if frames else None
+
+
+def is_engine(path: str) -> bool:
+    """Whether a file is SGLang's own. A virtual environment below /opt/sglang does not make torch a part of it."""
+    parts = path.replace("\\", "/").split("/")[:-1]
+    for n in range(len(parts) - 1, -1, -1):
+        if parts[n] in ("site-packages", "dist-packages"):
+            return parts[n + 1 : n + 2] in (["sglang"], ["sgl_kernel"])
+    if any(part.startswith("python3") for part in parts):
+        return False
+    return "sglang" in parts or "sgl_kernel" in parts
