@@ -58,6 +58,12 @@ def test_a_crash_is_found_told_cured_and_the_cure_undone(triage: Installed) -> N
     [action] = triage.actions(server)
     assert action["state"] == "verified"
 
+    [unit] = [u for u in triage.json("units")["units"] if u["name"] == server.name]
+    assert (unit["state"], unit["version"]) == ("active", "0.5.12")
+    assert unit["flags"]["--speculative-dflash-block-size"] == "8"
+    assert "--disable-cuda-graph" in unit["flags"]
+    assert [w["action"] for w in unit["workarounds"]] == [action["name"]]
+
     # ... and taken back, to the byte.
     undone = triage.rollback(action["name"])
     assert undone.code == 0, undone
