@@ -27,6 +27,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "verify": ("actions", "Probe a unit's server with a real request."),
     "units": ("units", "SGLang units found, their flags, version and state."),
     "rules": ("rules", "List, show and check rules."),
+    "report": ("bundle", "A masked bundle for an upstream bug report."),
     "alerts": ("alerts", "Test and list alert channels."),
     "db": ("admin", "Upgrade, check and back up the database."),
     "config": ("admin", "Check and show the settings."),
