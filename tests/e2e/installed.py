@@ -24,8 +24,6 @@ STATE, ROOTS_OWN, SPOOL = "/var/lib/triage", "/var/lib/triage-apply", "/var/lib/
 SERVICES = ("triage-watch.service", "triage-worker.service", "triage-web.service", "triage-apply.path")
 
 SETTINGS = f"""\
-rollback_window_seconds = 2
-
 [[webhooks]]
 name = "pager"
 url = "http://127.0.0.1:{RECEIVER_PORT}/hook"

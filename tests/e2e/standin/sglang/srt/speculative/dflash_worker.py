@@ -14,7 +14,8 @@ class Output:
 class DFlashWorker:
     def __init__(self, args, rank: int, faults: dict):
         self.faults = faults
-        self.graph_runner = None if args.disable_cuda_graph else CudaGraphRunner(args, rank, faults)
+        eager = args.disable_cuda_graph and "incurable" not in faults
+        self.graph_runner = None if eager else CudaGraphRunner(args, rank, faults)
         self.block_size = args.speculative_dflash_block_size or 16
         if rank == 0:
             logger.info(f"Initialized DFLASH draft runner. attention_backend=fa3, block_size={self.block_size}")
@@ -22,7 +23,7 @@ class DFlashWorker:
     def forward_batch_generation(self, batch):
         if self.graph_runner is not None:
             return self.graph_runner.replay(batch, self._take_draft_hidden)
-        return self._take_draft_hidden(batch, None if "incurable" in self.faults else Output())
+        return self._take_draft_hidden(batch, Output())
 
     # The crash is known by its place: `draft_hidden = ...` must stand on line 715 when installed (see install.py).
     # --- padding: what follows stands on line 712
