@@ -118,3 +118,8 @@ def test_what_is_no_file_is_an_input_error(tmp_path):
     for spec in (str(tmp_path), str(tmp_path / "none.log")):
         with pytest.raises(InputError):
             open_stream(spec)
+
+
+def test_a_device_that_never_ends_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match="is a device"):
+        open_stream("/dev/full")

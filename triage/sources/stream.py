@@ -39,6 +39,8 @@ def open_stream(
     path = Path(spec)
     if path.is_dir():
         raise InputError(f"{spec} is a folder: a folder of journal files is read as 'journal:{spec}'")
+    if path.is_block_device() or (path.is_char_device() and str(path) not in ("/dev/null", "/dev/stdin", "/dev/tty")):
+        raise InputError(f"{spec} is a device and need not end: give a file, or pipe it into 'triage scan -'")
     try:
         raw = path.open("rb")
     except OSError as error:
