@@ -8,10 +8,11 @@ import shutil
 import sys
 
 from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import TimeoutError as TooLong
 
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), "")
-PATIENCE = 90_000  # milliseconds; a restart and a proof
+PATIENCE = 180_000  # milliseconds; a restart and a proof, on a busy machine
 
 
 def press(page: Page, name: str) -> None:
@@ -19,6 +20,15 @@ def press(page: Page, name: str) -> None:
     page.locator("form", has=page.get_by_role("button", name=name)).get_by_role("checkbox").check()
     page.get_by_role("button", name=name).click()
     page.get_by_role("dialog").get_by_role("button", name=name).click()
+
+
+def until(page: Page, state: str) -> str:
+    """Wait for the state's mark (by server-sent events: nothing is reloaded here); what the page says then."""
+    try:
+        page.get_by_text(state, exact=True).first.wait_for(timeout=PATIENCE)
+    except TooLong:
+        sys.exit(f"the page never said {state!r}: {page.url}\n{page.locator('main').inner_text()}")
+    return page.locator("main").inner_text()
 
 
 def main(link: str, incident: str) -> dict[str, str]:
@@ -30,11 +40,9 @@ def main(link: str, incident: str) -> dict[str, str]:
         page.get_by_role("link", name="Preview").first.click()
         said = {"preview": page.locator("main").inner_text()}
         press(page, "Apply and restart")
-        page.get_by_text("verified", exact=True).first.wait_for(timeout=PATIENCE)  # by server-sent events: no reload
-        said |= {"action": page.url.rsplit("/", 1)[-1], "applied": page.locator("main").inner_text()}
+        said |= {"applied": until(page, "verified"), "action": page.url.rsplit("/", 1)[-1]}
         press(page, "Undo and restart")
-        page.get_by_text("undone", exact=True).first.wait_for(timeout=PATIENCE)
-        return said | {"undone": page.locator("main").inner_text()}
+        return said | {"undone": until(page, "undone")}
 
 
 if __name__ == "__main__":

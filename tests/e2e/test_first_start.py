@@ -13,7 +13,7 @@ READ = """
 import json, time
 from triage.sources import beginning
 from triage.sources import open_source
-beginning.RECENT, beginning.LOADING = 1_500_000, 2_500_000
+beginning.RECENT, beginning.LOADING = 5_000_000, 60_000_000
 source = open_source("journal:", units=["sglang-first-*.service"])
 seen, end = [], time.monotonic() + 2
 for batch in source.batches():
@@ -29,7 +29,7 @@ def test_a_first_start_knows_what_runs_and_does_not_tell_old_crashes(triage: Ins
     old.crash()
     running = Server(triage.box, "first-running", 31501, flags="--disable-cuda-graph")
     running.start()
-    time.sleep(4)
+    time.sleep(6)  # its start is older than RECENT then
     running.generate()
     argv = ["/opt/triage/bin/python", "-I", "-c", READ]
     seen = json.loads(triage.box.run(argv).out)

@@ -41,6 +41,7 @@ class Pulse:
         self._listeners: set[asyncio.Queue[str | None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._last: str | None = None
 
     @property
     def listeners(self) -> int:
@@ -62,6 +63,8 @@ class Pulse:
         """The bytes of one listener, until it goes away."""
         queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._listeners.add(queue)
+        if self._last is not None:
+            queue.put_nowait(self._last)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         try:
@@ -81,16 +84,20 @@ class Pulse:
             self._listeners.discard(queue)
 
     async def _watch(self) -> None:
-        """Look while anybody listens. A store that cannot be read now is looked at again."""
-        last: str | None = None
+        """Look while anybody listens. A store that cannot be read now is looked at again.
+
+        The first look is told too, and so is the last one to whoever comes later: what changed between the rendering of
+        their page and their listening would otherwise stay unseen until the next change.
+        """
+        self._last = None
         while self._listeners and not self._closed:
             try:
                 word = await run_in_threadpool(self._look)
             except TriageError as error:
                 log.warning("the store cannot be read for live updates: %s", error)
-                word = last or ""
-            if last is not None and word != last:
+                word = self._last or ""
+            if word != self._last:
                 for queue in self._listeners:
                     queue.put_nowait(word)
-            last = word
+            self._last = word
             await asyncio.sleep(self._every)
