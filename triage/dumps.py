@@ -32,6 +32,7 @@ class Dump:
         "lines",
         "lost",
         "opened",
+        "serial",
         "sign",
         "start",
         "texts",
@@ -40,7 +41,7 @@ class Dump:
     def __init__(self, sign: Sign, line: Line, text: str) -> None:
         self.sign = sign
         self.lead = ""
-        self.start = 0
+        self.start = self.serial = 0
         self.lost = False
         self.damaged = False
         self.lines = [line]

@@ -89,7 +89,7 @@ def refresh(entry: Entry, report: Report) -> None:
     """The chain of a known failure has grown, or its message."""
     body = report.body
     entry.links = body.chain() or entry.links
-    entry.lines = list(body.lines)
+    entry.lines, entry.texts = list(body.lines), body.texts[: body.opened]
     if isinstance(body, Traceback) and entry.kind <= Kind.HINT:
         kind, why, ends = judge_traceback(body, entry.links, bare=entry.kind is Kind.BARE, failed=False)
         entry.ends_server = entry.ends_server or ends

@@ -155,11 +155,12 @@ class Lanes:
             lane = self._mixing.pick(open_here, text)
             if lane is None or lane.body is None:
                 break
+            lane.body.serial = self._serial
             fate = lane.body.feed(line, text, headed=False)
             if fate in (Fate.TAKEN, Fate.RAISED):
                 self._took(lane, text)
                 if fate is Fate.RAISED:
-                    news.append(self._report(News.RAISED, lane))
+                    news.extend(self._raised(lane, lane.body))
                 return True, news
             open_here.remove(lane)
             if fate is Fate.ENDED:
@@ -190,6 +191,12 @@ class Lanes:
         self._open.append(lane)
         self._took(lane, text)
         return True, news
+
+    def _raised(self, lane: Lane, body: Traceback | Dump) -> list[Report]:
+        """It is told; before it, that those it took turns with are seen in another light."""
+        retold = self._mixing.settle(body) if isinstance(body, Traceback) else []
+        others = [self._report(News.OVER, lane, mate) for mate in retold if mate is not body]
+        return [*others, self._report(News.RAISED, lane)]
 
     # ------------------------------------------------------------ lanes
 

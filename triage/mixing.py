@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from triage.alike import common_story, retell
 from triage.dumps import Dump
 from triage.tracebacks import Stage, Traceback
 from triage.tracelines import Form, form_of, frame_match
 
 MAX_FOLLOWERS = 20_000
+MAX_MIX = 512
 MAX_FUNCTIONS = 5_000
 _CALL = re.compile(r"([A-Za-z_]\w*)\(")
 # Calls that say nothing of the function behind them, and functions that are reached through such calls.
@@ -46,14 +48,21 @@ W = TypeVar("W", bound=Writer)
 class Mix:
     """Tracebacks that took turns without names."""
 
-    __slots__ = ("bodies",)
+    __slots__ = ("bodies", "differs")
 
     def __init__(self) -> None:
         self.bodies: list[Traceback] = []
+        self.differs = False  # it is known that they do not tell one story
+
+    @property
+    def full(self) -> bool:
+        return len(self.bodies) >= MAX_MIX
 
     @property
     def settled(self) -> bool:
         """Whether all came out alike: then it does not matter who wrote which line."""
+        if self.full:
+            return False
         stories = [body.story for body in self.bodies]
         whole = max(stories, key=len, default=())
         return all(story == whole[: len(story)] for story in stories)
@@ -111,6 +120,34 @@ class Mixing:
             score -= 24
         return (score, -lane.fed if known else lane.fed)
 
+    def settle(self, body: Traceback) -> list[Traceback]:
+        """It has raised. If it took turns with others, see whether all tell one story; those that were retold."""
+        mix = body.mix
+        if not isinstance(mix, Mix) or mix.differs or mix.settled:
+            return []
+        over = not any(mate.waiting for mate in mix.bodies)
+        if not over and sum(1 for mate in mix.bodies if mate.done) > 1:
+            return []
+        story = common_story(mix.bodies, self._cost)
+        if story is None:
+            mix.differs = mix.full or over
+            return []
+        retell(mix.bodies, story)
+        return [mate for mate in mix.bodies if mate.done]
+
+    def _cost(self, _frame: str, source: str, text: str) -> int:
+        """How unlikely it is that `text`, a frame or an exception, follows a frame with this source line."""
+        calls = set(_CALL.findall(source))
+        match = frame_match(text)
+        if match is None:
+            if "raise " in source:
+                return 0 if _exception_name(text) in source else 2
+            return 3 if calls & self._functions else 1
+        name = (match["function"] or "").strip()
+        if name in calls or (name == "__init__" and any(call[:1].isupper() for call in calls)):
+            return 0
+        return 3 if calls and not calls & _ANY_CALL and name not in _ANY_FUNCTION else 1
+
     # ------------------------------------------------------------ what a waiting traceback expects
 
     def _frame(self, body: Traceback, bare: str) -> int:
@@ -146,8 +183,7 @@ class Mixing:
         if body.stage is Stage.FRAME and self._sources:
             return -8 if body.at in self._sources else -3
         if "raise " in body.source:
-            name = re.split(r"[:(]", bare, maxsplit=1)[0].rsplit(".", 1)[-1]
-            return 5 if name in body.source else -1
+            return 5 if _exception_name(bare) in body.source else -1
         return -4 if set(_CALL.findall(body.source)) & self._functions else 0
 
     def _other(self, _body: Traceback, _bare: str) -> int:
@@ -163,6 +199,10 @@ _RULES = {
 }
 
 
+def _exception_name(text: str) -> str:
+    return re.split(r"[:(]", text, maxsplit=1)[0].rsplit(".", 1)[-1].strip()
+
+
 def _join(bodies: list[Traceback]) -> None:
     """These took turns: from now on they share one `Mix`."""
     if len(bodies) < 2:
@@ -174,7 +214,7 @@ def _join(bodies: list[Traceback]) -> None:
     for body in bodies:
         mates = body.mix.bodies if isinstance(body.mix, Mix) else [body]
         for mate in mates:
-            if mate not in mix.bodies:
+            if mate not in mix.bodies and not mix.full:
                 mix.bodies.append(mate)
     for body in mix.bodies:
         body.mix = mix

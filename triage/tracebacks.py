@@ -14,6 +14,7 @@ from enum import Enum, auto
 from triage.model import Frame, Line, Link
 from triage.tracelines import (
     FRAME,
+    HEADER,
     LOOSE,
     MAX_MESSAGE,
     Form,
@@ -24,6 +25,7 @@ from triage.tracelines import (
 )
 
 CUT = "CutTraceback"  # triage's word for frames without their exception
+HEADER_TEXT = "T" + HEADER
 MAX_LINES = 600  # of one traceback, chain included
 MAX_FRAMES = 300  # of one link
 MAX_MESSAGE_LINES = 40
@@ -57,6 +59,9 @@ class Fate(Enum):
     RAISED = auto()  # taken, and it was the exception line
     ALIEN = auto()  # not of this traceback, which goes on
     ENDED = auto()  # not of this traceback, which is over
+
+
+Step = tuple[str, str]  # 'frame', 'source', 'marks', 'exception' or 'joint', and its line
 
 
 class Stage(Enum):
@@ -101,15 +106,19 @@ class Traceback:
         "lost",
         "mix",
         "opened",
+        "serial",
         "source",
         "stage",
         "start",
+        "steps",
         "texts",
     )
 
     def __init__(self, lead: str = "") -> None:
         self.lead = lead
         self.start = 0  # serial of its first line; the lanes set it
+        self.serial = 0  # of the line it is given; the lanes set it
+        self.steps: list[tuple[int, Step]] = []  # with the serials of their lines
         self.lines: list[Line] = []
         self.texts: list[str] = []  # of the same lines, prefixes off
         self.opened = 0  # how many of `texts` there were when the first exception line was read
@@ -151,6 +160,17 @@ class Traceback:
         if len(self.lines) < MAX_LINES:
             self.lines.append(line)
             self.texts.append(text)
+
+    def _step(self, kind: str, text: str) -> None:
+        if len(self.steps) < MAX_LINES:
+            self.steps.append((self.serial, (kind, text)))
+
+    def become(self, told: Traceback) -> None:
+        """Take another's story, but keep the rest of the message."""
+        last, mine = told._parts[-1], self._parts[-1]
+        if last.name and mine.message[:1] == last.message:
+            last.message = mine.message
+        self._parts, self.lines, self.texts, self.opened = told._parts, told.lines, told.texts, told.opened
 
     def header(self, line: Line, text: str) -> bool:
         """A header line; True if it goes on with this chain."""
@@ -202,6 +222,7 @@ class Traceback:
         match = frame_match(text)
         if match is not None and not headed:
             self.keep(line, text)
+            self._step("frame", text)
             self.at, self.source, self.stage = text, "", Stage.FRAME
             if len(part.frames) < MAX_FRAMES:
                 part.frames.append(read_frame(match))
@@ -212,8 +233,10 @@ class Traceback:
         if unbarred[:1] in (" ", "\t", "^", "~"):
             self.keep(line, text)
             if not unbarred.strip(" \t^~"):
+                self._step("marks", text)
                 self.stage = Stage.MARKS
             elif self.stage is Stage.FRAME:
+                self._step("source", text)
                 self.source, self.stage = text, Stage.SOURCE
             return Fate.TAKEN
         found = exception_line(unbarred)
@@ -222,6 +245,7 @@ class Traceback:
         part.name, first = found
         part.message = [first]
         self._message_size = len(first)
+        self._step("exception", text)
         self._state, self.stage = "message", Stage.EXCEPTION
         self._aliens = 0
         self.keep(line, text)
@@ -238,6 +262,7 @@ class Traceback:
             return Fate.TAKEN
         if joint is not None:
             self.keep(line, text)
+            self._step("joint", text)
             if len(self._parts) < 20:
                 self._parts.append(_Part(joint))
             self._state = "chain"

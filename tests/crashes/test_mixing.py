@@ -86,3 +86,24 @@ def test_a_pid_that_several_ranks_share_names_none_of_them():
     (crash,) = crashes_of(story.as_json(lines))
     assert crash.ranks == ("TP3", "TP5")
     assert [f.rank for f in crash.failures if f.cause.exception == "SIGQUIT"] == [None]
+
+
+def layered(layers):
+    """A model's forward pass: the same two frames of torch between each two of its own."""
+    torch = (
+        ("torch/nn/modules/module.py", 1779, "_wrapped_call_impl", "return self._call_impl(*args, **kwargs)"),
+        ("torch/nn/modules/module.py", 1790, "_call_impl", "return forward_call(*args, **kwargs)"),
+    )
+    frames = [("sglang/srt/model_executor/runner.py", 61, "run_once", "return self.model(")]
+    for n in range(layers):
+        frames += [*torch, (f"sglang/srt/models/part{n}.py", 30 + n, "forward", f"hidden = self.part{n}(hidden)")]
+    return tuple(frames)
+
+
+def test_frames_that_come_again_and_again_are_put_in_their_order():
+    frames = layered(5)
+    want = sorted(wanted(rank, story.NONE_TYPE, frames) for rank in range(8))
+    for seed in range(6):
+        lines = shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
+        crashes = crashes_of(story.as_text([*lines, *story.parent_gives_up(12_500)]))
+        assert (told(crashes), [crash.grade for crash in crashes]) == (want, [Grade.COMPLETE])
