@@ -7,6 +7,8 @@ is told the command that works. In a checkout the state is the caller's own.
 
 from __future__ import annotations
 
+import contextlib
+import grp
 import os
 import pwd
 import shlex
@@ -37,19 +39,19 @@ class Session:
         return f"{_name(self.sudo_uid)} (sudo)"
 
 
-def enter(arguments: Mapping[str, Any] | None = None) -> Session:
-    """Change to user `triage` where triage is installed, then read the settings.
+def enter(arguments: Mapping[str, Any] | None = None, *, journal: bool = False) -> Session:
+    """Change to user `triage` where triage is installed, then read the settings. `journal`: keep the right to read it.
 
     Raises NotPermitted (exit 7) for another user of an installed triage, with the command to type instead.
     """
     uid, sudo = os.geteuid(), os.environ.get("SUDO_UID", "")
     if configuration.installed():
-        _become_triage(uid)
+        _become_triage(uid, journal)
     settings = configuration.load_settings(arguments=arguments)
     return Session(settings, uid, int(sudo) if sudo.isdigit() and uid == 0 else None)
 
 
-def _become_triage(uid: int) -> None:
+def _become_triage(uid: int, journal: bool) -> None:
     try:
         account = pwd.getpwnam(USER)
     except KeyError:
@@ -62,6 +64,9 @@ def _become_triage(uid: int) -> None:
         command = shlex.join(["sudo", "triage", *sys.argv[1:]])
         raise NotPermitted(f"the state belongs to user {USER}; type: {command}")
     os.initgroups(USER, account.pw_gid)
+    if journal:  # as SupplementaryGroups= of triage-watch.service
+        with contextlib.suppress(KeyError):
+            os.setgroups([*os.getgroups(), grp.getgrnam("systemd-journal").gr_gid])
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     os.umask(0o077)

@@ -89,7 +89,7 @@ def watch(specs: str) -> None:
     from triage.store import open_store
 
     start_logging()
-    settings, stop, heart = enter().settings, Stop(), Heart()
+    settings, stop, heart = enter(journal=True).settings, Stop(), Heart()
     store = open_store(settings, upgrade=True)
     cursor, contexts = store.resume(specs)
     rulebook = Rulebook.load(rule_folders(*settings.rules))
@@ -187,7 +187,7 @@ def run(read_only: bool, sources: tuple[str, ...], host: str | None, port: int |
     """Watch, worker and dashboard in one command; Ctrl-C ends all three."""
     from triage.cli.identity import enter
 
-    enter()  # the settings are checked once, and said once, before anything starts
+    enter(journal=True)  # the settings are checked once, and said once, before anything starts
     stop = Stop()
     web_options = [*(["--host", host] if host else []), *(["--port", str(port)] if port is not None else [])]
     wanted = [["watch", "--source", spec] for spec in sources or ("journal:",)]
