@@ -1,5 +1,5 @@
 # The commands people type. `make setup` brings what is missing; everything else calls it first.
-.PHONY: help setup setup-test demo run test lint e2e corpus golden docs clean
+.PHONY: help setup setup-test demo run test lint e2e corpus golden docs catalogue clean
 
 BIN := .venv/bin
 CORPUS ?= ../shared/corpus
@@ -42,6 +42,10 @@ corpus: setup  ## Score `triage scan` on the corpus, where that folder is there.
 
 docs: setup    ## Rewrite the generated pages (docs/rules-list.md).
 	@$(BIN)/python docs/generate.py
+
+catalogue: setup  ## Rewrite catalogue/flags.json from SGLang's wheels (minutes; on the building machine only).
+	@$(BIN)/python -m pip install -q msgspec
+	@$(BIN)/python catalogue/build.py
 
 clean:
 	rm -rf .venv build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,18 +1,22 @@
 """The remedies a rule offers for one crash: the ladder comes in, `Remedy` values with captures filled in go out.
 
 Called by `rulebook`. What fits stays in the rule's order (cheapest first), what does not goes behind it with the
-reason. It does not look at the unit: which of several spellings it uses, and with what value, is for planning to see.
+reason. Where the log tells the release, flags are spelled as that release has them. It does not look at the unit:
+which of several spellings it uses, and with what value, is for planning to see.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
+from triage.catalogue import Catalogue, catalogue
 from triage.model import Crash, Edit, Remedy
 from triage.releases import covers, release_key
 from triage.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
 
+_TAKING = ("remove-flag", "unset-env")
 _NOT_SET = frozenset({"", "None", "False", "[]"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -34,15 +38,19 @@ def clean(text: str) -> str:
 
 
 def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Remedy:
-    edits = [edit for part in text.edits for edit in _edits(part, captures)]
-    blocked = _blocked(text, crash, captures)
+    edits = [_edits(part, captures) for part in text.edits]
+    blocked, title = _blocked(text, crash, captures), fill(text.title, captures)
+    if release := crash.context.sglang_version:
+        edits, renamed, missing = spelled(edits, release)
+        blocked = blocked or missing
+        title += f" (here {', '.join(renamed)})" if renamed else ""
     return Remedy(
         id=text.id,
         kind=text.kind,
-        title=fill(text.title, captures),
+        title=title,
         cost=fill(text.cost, captures),
         confirmed=text.confirmed,
-        edits=tuple(edits),
+        edits=tuple(edit for part in edits for edit in part),
         versions=fill(text.versions, captures) if text.versions else None,
         applicable=text.kind in EDITABLE and blocked is None,
         blocked_by=blocked,
@@ -60,6 +68,60 @@ def _edits(text: EditText, captures: Mapping[str, str]) -> list[Edit]:
         elif whole and re.fullmatch(r"-?\d+\.\d+", value):
             value = float(value)
     return [Edit(text.op, fill(name, captures), value, text.floor, text.ceiling) for name in text.names]
+
+
+def spelled(parts: list[list[Edit]], release: str) -> tuple[list[list[Edit]], list[str], str | None]:
+    """The edits as this release spells its flags, the new names that were put in, and why it cannot be done.
+
+    A part lists the spellings of one change; one of them has to be there. What is to be taken away and is not there
+    anyway is left out.
+    """
+    book = catalogue()
+    if not parts or book.place(release) is None:
+        return parts, [], None
+    out: list[list[Edit]] = []
+    renamed: list[str] = []
+    nothing = None
+    for part in parts:
+        told = [_here(edit, release, book) for edit in part]
+        kept = [edit for edit, _ in told if edit is not None]
+        why = next((why for _, why in told if why), None)
+        if kept:
+            out.append(kept)
+            renamed += [edit.name for edit in kept if edit not in part]
+        elif part[0].op in _TAKING:
+            nothing = nothing or why
+        else:
+            return parts, [], why
+    return (out, renamed, None) if out else (parts, [], nothing)
+
+
+def _here(edit: Edit, release: str, book: Catalogue) -> tuple[Edit | None, str | None]:
+    """One edit in the words of one release, or why it has none."""
+    if edit.op.endswith("-env"):
+        ours = book.knows_variable(edit.name) and not book.variable(edit.name, release)
+        return (
+            (None, f"sglang {release} knows no {edit.name} (it is in {book.span(edit.name)})") if ours else (edit, None)
+        )
+    if not edit.op.endswith("-flag") or not book.knows(edit.name):
+        return edit, None
+    declared = book.flag(edit.name, release)
+    if declared is None:
+        new = book.successor(edit.name, release)
+        if new is None:
+            return None, f"sglang {release} has no {edit.name} (it is in {book.span(edit.name)})"
+        name, value = new
+        if value is not None and edit.op != "set-flag":
+            return None, f"sglang {release} has no {edit.name} any more: {name} {value} stands for it"
+        return replace(edit, name=name, value=edit.value if value is None else value), None
+    if (
+        edit.op == "set-flag"
+        and isinstance(edit.value, str)
+        and declared.choices
+        and edit.value not in declared.choices
+    ):
+        return None, f"{edit.name} takes no {edit.value} in sglang {release}"
+    return edit, None
 
 
 def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str | None:

@@ -135,6 +135,7 @@ class RemedyText:
     phases: tuple[Phase, ...] = ()  # `when`: only in these phases
     flags: tuple[FlagCondition, ...] = ()  # `when`: only if the server's flags say so
     release: str | None = None  # `when`: only for these releases, where names of flags changed
+    forks: tuple[str, ...] = ()  # flags and variables that only forks have
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,10 @@ import regex
 
 from triage.anchors import literal_runs
 from triage.assemble import Assembler
+from triage.catalogue import catalogue
 from triage.model import Crash, CrashEvent, Edit, Outcome, Refused
+from triage.offer import spelled
+from triage.releases import covers
 from triage.rule import PLACEHOLDER, Pattern, Proof, Rule, Sample
 from triage.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
@@ -54,7 +57,7 @@ def check(
         if wanted and rule.path.resolve() not in wanted:
             continue
         proof, bad = load_proof(rule.path)
-        problems += bad or [*_patterns(rule), *_edits(rule), *_proof(rule, proof, book)]
+        problems += bad or [*_patterns(rule), *_edits(rule), *_catalogued(rule), *_proof(rule, proof, book)]
         checked, samples, near_misses = checked + 1, samples + len(proof.samples), near_misses + len(proof.near_misses)
     return Report(tuple(problems), checked, samples, near_misses)
 
@@ -182,3 +185,40 @@ def _edits(rule: Rule) -> Iterator[Problem]:
                     check_edit(Edit(text.op, PLACEHOLDER.sub("--x", name), value, text.floor, text.ceiling))
                 except Refused as reason:
                     yield Problem(text.mark, f"the edit cannot be carried out: {reason}")
+
+
+# ---------------------------------------------------------------- releases
+
+
+def _catalogued(rule: Rule) -> Iterator[Problem]:
+    """Is every flag, variable and value of the rungs in some release, or marked as a fork's?"""
+    book = catalogue()
+    for remedy in rule.remedies:
+        for text in remedy.edits:
+            for name in text.names:
+                if name in remedy.forks or PLACEHOLDER.search(name):
+                    continue
+                plain = isinstance(text.value, str) and not PLACEHOLDER.search(text.value)
+                if (text.op.endswith("-flag") and not book.knows(name)) or (
+                    re.match("SGL(ANG)?_", name) and not book.knows_variable(name)
+                ):
+                    yield Problem(text.mark, f"no release of sglang has {name}: correct it, or list it in `forks`")
+                elif text.op == "set-flag" and plain and not book.takes(name, str(text.value)):
+                    yield Problem(text.mark, f"no release of sglang takes {text.value} for {name}: correct it")
+        for name in (*remedy.requires, *remedy.conflicts):
+            if name not in remedy.forks and not book.knows(name):
+                yield Problem(remedy.mark, f"no release of sglang has {name}: correct it, or list it in `forks`")
+
+
+def missing_in(rules: Iterable[Rule], release: str) -> Iterator[tuple[str, str, str]]:
+    """Rule, rung and reason for each rung that this release has no words for."""
+    for rule in rules:
+        if rule.applies and not covers(rule.applies, release):
+            continue
+        for remedy in rule.remedies:
+            if remedy.release and not covers(remedy.release, release):
+                continue
+            edits = [[Edit(t.op, name, t.value, t.floor, t.ceiling) for name in t.names] for t in remedy.edits]
+            _, _, why = spelled(edits, release)
+            if why:
+                yield rule.id, remedy.id, why

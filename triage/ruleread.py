@@ -59,7 +59,7 @@ _RULE = (
 )
 _CLAUSE = ["exception", "message", "frame", "at", "lines", "phase", "outcome", "unit", "flags", "unless", "anchors"]
 _CONDITION = ["flag", "above", "below", "is", "present", "or_unknown"]
-_REMEDY = ["id", "kind", "title", "cost", "confirmed", "edits", "versions", "requires", "conflicts", "when"]
+_REMEDY = ["id", "kind", "title", "cost", "confirmed", "edits", "versions", "requires", "conflicts", "when", "forks"]
 _SAMPLE = ["name", "why", "log", "first", "captures"]
 
 
@@ -227,6 +227,7 @@ def _remedy(r: Reader, node: Node) -> RemedyText:
         phases=r.choices(when.get("phase"), Phase),
         flags=_conditions(r, when.get("flags")),
         release=_specifier(r, when.get("release")),
+        forks=r.texts(keys.get("forks")),
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the files that travel beside the code are: rules, migrations, web, packaging.
+"""Where the files that travel beside the code are: rules, catalogue, migrations, web, packaging.
 
 In a checkout they lie at the top level; in an installed wheel below `triage/_shipped`. Nothing else may guess.
 """
@@ -9,7 +9,7 @@ from typing import Literal
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def shipped(what: Literal["rules", "migrations", "web", "packaging"]) -> Path:
+def shipped(what: Literal["rules", "catalogue", "migrations", "web", "packaging"]) -> Path:
     """The folder of that name, in either layout. Raises FileNotFoundError on a broken installation."""
     for base in (_PACKAGE / "_shipped", _PACKAGE.parent):
         folder = base / what

@@ -79,10 +79,17 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
 
 @rules.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--sglang", "release", metavar="RELEASE", help="Name the rungs that this release has no words for.")
 @_DIR
 @_JSON
-def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool) -> None:
-    """Prove rules by their samples and near-misses, all of them without a PATH. Exit 1 where one does not hold."""
+def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, release: str | None) -> None:
+    """Prove rules by their samples and near-misses, all of them without a PATH. Exit 1 where one does not hold.
+
+    With --sglang nothing is proved: it lists the rungs that a server of that release could not carry out.
+    """
+    if release is not None:
+        _missing(_load((*folders, *paths)), release, as_json)
+        return
     from triage.rulecheck import check as prove
     from triage.rulefile import rule_folders
 
@@ -104,6 +111,24 @@ def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool) -> 
         click.echo(f"{counted}: {found}", err=True)
     if report.problems:
         sys.exit(1)
+
+
+def _missing(loaded: Rules, release: str, as_json: bool) -> None:
+    from triage.catalogue import catalogue
+    from triage.model import InputError
+    from triage.rulecheck import missing_in
+
+    if catalogue().place(release) is None:
+        first, last = catalogue().releases[0], catalogue().releases[-1]
+        raise InputError(f"sglang {release} is not in the catalogue: it knows {first} to {last}")
+    rungs = list(missing_in(loaded.rules, release))
+    if as_json:
+        found = [{"rule": rule, "remedy": remedy, "why": why} for rule, remedy, why in rungs]
+        _print({"schema": 1, "sglang": release, "missing": found})
+        return
+    for rule, remedy, why in rungs:
+        click.echo(f"{rule}/{remedy}: {why}")
+    click.echo(f"{len(loaded.rules)} rules, {len(rungs)} rungs that sglang {release} has no words for", err=True)
 
 
 def _load(folders: tuple[Path, ...]) -> Rules:

@@ -1,0 +1,200 @@
+"""What the catalogue of SGLang's flags answers, and what remedies make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.rules.crashes import book, crash, link, rule, write
+from triage.catalogue import catalogue
+from triage.cli import triage
+from triage.model import Remedy
+from triage.rulecheck import check
+
+
+# Counted in these releases before, by another program.
+@pytest.mark.parametrize(
+    ("release", "spellings"),
+    [
+        ("0.4.6.post5", 150),
+        ("0.4.10.post2", 192),
+        ("0.5.3", 254),
+        ("0.5.6", 296),
+        ("0.5.9", 341),
+        ("0.5.10", 365),
+        ("0.5.12", 402),
+        ("0.5.15", 451),
+        ("0.5.17", 491),
+        ("0.5.20", 513),
+        ("0.5.23", 559),
+    ],
+)
+def test_no_flag_of_a_release_is_missed(release: str, spellings: int) -> None:
+    known = catalogue()
+    at = known.place(release)
+    assert at is not None
+    assert known.releases[at] == release
+    assert sum(1 for name in known._flags if known._shape(name, at)) == spellings
+
+
+# 20 flags in five releases, each looked up in the source of that release: y there, d there and deprecated, - not there.
+IN_RELEASES = {
+    "--mem-fraction-static": "yyyyy",
+    "--max-running-requests": "yyyyy",
+    "--chunked-prefill-size": "yyyyy",
+    "--attention-backend": "yyyyy",
+    "--disable-custom-all-reduce": "yyyyy",
+    "--disable-overlap-schedule": "yyyyy",
+    "--enable-torch-compile": "yyyyy",
+    "--speculative-num-draft-tokens": "yyyyy",
+    "--enable-hierarchical-cache": "yyyyy",
+    "--watchdog-timeout": "yyyyy",
+    "--dist-timeout": "yyyyy",
+    "--disable-cuda-graph": "yyydd",
+    "--cuda-graph-max-bs": "yyyd-",
+    "--cuda-graph-max-bs-decode": "---yy",
+    "--disable-piecewise-cuda-graph": "--yd-",
+    "--cuda-graph-backend-prefill": "---yy",
+    "--enable-ep-moe": "yd---",
+    "--enable-deepep-moe": "yd---",
+    "--moe-runner-backend": "-yyyy",
+    "--speculative-dflash-block-size": "--yyy",
+}
+
+
+@pytest.mark.parametrize(("flag", "there"), IN_RELEASES.items(), ids=list(IN_RELEASES))
+def test_a_flag_is_where_the_release_has_it(flag: str, there: str) -> None:
+    found = [catalogue().flag(flag, r) for r in ("0.4.6.post5", "0.5.3", "0.5.12", "0.5.17", "0.5.23")]
+    assert "".join("-" if f is None else "d" if f.deprecated else "y" for f in found) == there
+
+
+def test_choices_are_those_of_the_release() -> None:
+    old, new = (catalogue().flag("--attention-backend", release) for release in ("0.5.2", "0.5.23"))
+    assert old is not None
+    assert new is not None
+    assert "fa4" not in old.choices
+    assert {"triton", "fa4"} <= set(new.choices)
+
+
+@pytest.mark.parametrize("release", ["0.3.6", "0.9.0", "0.5.13.dev112+g5a1c", "main", "", None])
+def test_of_a_build_nobody_catalogued_it_says_nothing(release: str | None) -> None:
+    assert catalogue().place(release) is None
+
+
+def test_a_release_between_two_is_taken_for_the_one_before() -> None:
+    known = catalogue()
+    at = known.place("0.5.5.post1")
+    assert at is not None
+    assert known.releases[at] == "0.5.5"
+
+
+def test_a_short_form_counts_only_where_it_is_not_ambiguous() -> None:
+    known = catalogue()
+    assert known.flag("--mem-frac", "0.5.12") == known.flag("--mem-fraction-static", "0.5.12")
+    assert known.flag("--cuda-graph-max-bs", "0.5.20") is None  # -decode or -prefill?
+    assert known.successor("--cuda-graph-max-bs", "0.5.20") == ("--cuda-graph-max-bs-decode", None)
+    assert known.successor("--disable-piecewise-cuda-graph", "0.5.20") == ("--cuda-graph-backend-prefill", "disabled")
+
+
+def rungs(folder: Path, edits: str, release: str | None) -> Remedy:
+    remedy = f"remedies:\n  - {{id: a, kind: flag, title: Do it, cost: None., confirmed: false, edits: {edits}}}\n"
+    write(folder, "one", rule("{exception: ValueError}", remedy))
+    (match,) = book(folder).match(crash(link("ValueError", "x"), release=release))
+    return match.remedies[0]
+
+
+@pytest.mark.parametrize(
+    ("edits", "release", "spelled", "why"),
+    [
+        ("[{op: cap-flag, name: --cuda-graph-max-bs, value: 8}]", "0.5.12", ["--cuda-graph-max-bs 8"], None),
+        ("[{op: cap-flag, name: --cuda-graph-max-bs, value: 8}]", "0.5.20", ["--cuda-graph-max-bs-decode 8"], None),
+        ("[{op: cap-flag, name: --cuda-graph-max-bs, value: 8}]", "0.5.24", ["--cuda-graph-max-bs 8"], None),
+        ("[{op: cap-flag, name: --cuda-graph-max-bs, value: 8}]", None, ["--cuda-graph-max-bs 8"], None),
+        (
+            "[{op: set-flag, name: --disable-piecewise-cuda-graph}]",
+            "0.5.21",
+            ["--cuda-graph-backend-prefill disabled"],
+            None,
+        ),
+        (
+            "[{op: set-flag, name: --moe-runner-backend, value: triton}]",
+            "0.4.6",
+            ["--moe-runner-backend triton"],
+            "sglang 0.4.6 has no --moe-runner-backend (it is in 0.5.1 to 0.5.23)",
+        ),
+        (
+            "[{op: set-flag, name: --attention-backend, value: fa4}]",
+            "0.5.2",
+            ["--attention-backend fa4"],
+            "--attention-backend takes no fa4 in sglang 0.5.2",
+        ),
+        (  # of several spellings those of the release; what is not there need not be taken away
+            "[{op: cap-flag, name: [--cuda-graph-max-bs, --speculative-dflash-block-size], value: 8},"
+            " {op: remove-flag, name: --enable-ep-moe}]",
+            "0.5.9",
+            ["--cuda-graph-max-bs 8"],
+            None,
+        ),
+        (
+            "[{op: cap-flag, name: --speculative-ddtree-budget, value: 8}]",
+            "0.5.9",
+            ["--speculative-ddtree-budget 8"],
+            None,
+        ),
+    ],
+)
+def test_a_rung_is_spelled_for_the_release_at_hand(
+    tmp_path: Path, edits: str, release: str | None, spelled: list[str], why: str | None
+) -> None:
+    remedy = rungs(tmp_path, edits, release)
+    assert [f"{edit.name} {edit.value}" for edit in remedy.edits] == spelled
+    assert (remedy.blocked_by, remedy.applicable) == (why, why is None)
+
+
+def test_a_new_name_is_told_in_the_title(tmp_path: Path) -> None:
+    remedy = rungs(tmp_path, "[{op: cap-flag, name: --cuda-graph-max-bs, value: 8}]", "0.5.22")
+    assert remedy.title == "Do it (here --cuda-graph-max-bs-decode)"
+
+
+def test_a_variable_that_the_release_does_not_read_is_no_way_out(tmp_path: Path) -> None:
+    remedy = (
+        "remedies:\n  - {id: a, kind: env, title: A, cost: None., confirmed: false, edits: [{op: set-env, name: %s}]}\n"
+    )
+    name = "SGLANG_SANITIZE_NAN_LOGITS, value: 1"
+    write(tmp_path, "one", rule("{exception: ValueError}", remedy % name))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "x"), release="0.5.9"))
+    assert (
+        match.remedies[0].blocked_by == "sglang 0.5.9 knows no SGLANG_SANITIZE_NAN_LOGITS (it is in 0.5.14 to 0.5.23)"
+    )
+
+
+REMEDY = "remedies:\n  - {{id: a, kind: {}, title: A, cost: None., confirmed: false, {}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "said"),
+    [
+        ("flag", "edits: [{op: set-flag, name: --turbo}]", "no release of sglang has --turbo"),
+        ("flag", "edits: [{op: set-flag, name: --turbo}], forks: --turbo", None),
+        ("flag", "edits: [{op: set-flag, name: --attention-backend, value: moon}]", "no release of sglang takes moon"),
+        ("env", "edits: [{op: set-env, name: SGLANG_MOON, value: 1}]", "no release of sglang has SGLANG_MOON"),
+        ("env", "edits: [{op: set-env, name: MOON, value: 1}]", None),
+        ("advice", "requires: [--turbo]", "no release of sglang has --turbo"),
+    ],
+)
+def test_a_remedy_that_no_release_has_fails_the_check(tmp_path: Path, kind: str, more: str, said: str | None) -> None:
+    write(tmp_path, "one", rule("{exception: ValueError}", REMEDY.format(kind, more)))
+    texts = [p.text for p in check([tmp_path]).problems if "has no sample" not in p.text]
+    assert [text.partition(" for ")[0].partition(":")[0] for text in texts] == ([said] if said else [])
+
+
+def test_check_names_the_rungs_that_a_release_has_no_words_for() -> None:
+    told = CliRunner().invoke(triage, ["rules", "check", "--sglang", "0.5.12", "--json"])
+    missing = {(row["rule"], row["remedy"]) for row in json.loads(told.stdout)["missing"]}
+    assert ("nan-probabilities", "sanitize") in missing
+    assert ("nan-probabilities", "other-attention") not in missing
+    unknown = CliRunner().invoke(triage, ["rules", "check", "--sglang", "0.9.9"])
+    assert unknown.exit_code != 0

@@ -1,0 +1,114 @@
+"""SGLang's flags and environment variables by release: what a remedy may use, and how that release spells it.
+
+Read from catalogue/flags.json, which catalogue/build.py writes out of some fifty releases. Called by `offer`, where the
+log tells the release, and by `rulecheck`. It answers for releases between its first and its last; of a newer, a nightly
+or an unknown build it says nothing (such a server has to be asked itself).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from triage.releases import release_key
+from triage.shipped import shipped
+
+_RELEASE = re.compile(r"v?\d+(\.\d+)+(\.?post\d+)?")  # no nightly, no local build
+_SUCCESSOR = re.compile(r"(--[a-z0-9-]+)(?:=([a-z0-9_]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A flag as one release declares it."""
+
+    dest: str
+    takes: str  # nothing, value, list
+    choices: tuple[str, ...] = ()  # empty: any value, or none that could be learned
+    deprecated: bool = False
+    use: str | None = None  # what the release says to write instead
+
+
+class Catalogue:
+    """Holds the document as it was read; its answers are worked out when asked."""
+
+    __slots__ = ("_flags", "_keys", "_shapes", "_variables", "releases")
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.releases: tuple[str, ...] = tuple(document["releases"])
+        self._keys = [key for release in self.releases if (key := release_key(release))]
+        self._shapes: list[dict[str, Any]] = document["shapes"]
+        self._flags: dict[str, list[list[int]]] = document["flags"]
+        self._variables: dict[str, list[list[int]]] = document["variables"]
+
+    def place(self, release: str | None) -> int | None:
+        """The position of the release, or of the last one before it; None for what nobody catalogued."""
+        if release is None or not _RELEASE.fullmatch(release.strip()):
+            return None
+        key = release_key(release)
+        assert key is not None
+        at = bisect_right(self._keys, key) - 1
+        newer = at == len(self.releases) - 1 and self._keys[at] != key
+        return None if at < 0 or newer else at
+
+    def knows(self, name: str) -> bool:
+        """Has any release this flag, or one it is a short form of?"""
+        return name in self._flags or any(self._declared(name, at) for at in range(len(self.releases)))
+
+    def knows_variable(self, name: str) -> bool:
+        return name in self._variables
+
+    def flag(self, name: str, release: str) -> Declared | None:
+        """The flag in that release; abbreviations count where argparse would take them. `place` has to know it."""
+        at = self.place(release)
+        return None if at is None else self._declared(name, at)
+
+    def variable(self, name: str, release: str) -> bool:
+        at = self.place(release)
+        return at is not None and any(first <= at <= last for first, last in self._variables.get(name, ()))
+
+    def takes(self, name: str, value: str) -> bool:
+        """Does any release take this value for the flag?"""
+        found = [shape for at in range(len(self.releases)) if (shape := self._declared(name, at))]
+        return any(not shape.choices or value in shape.choices for shape in found)
+
+    def successor(self, name: str, release: str) -> tuple[str, str | None] | None:
+        """How a flag that is gone is written now: its new name, and the value it stands for."""
+        at = self.place(release)
+        if at is None:
+            return None
+        for first, _, shape in reversed(self._flags.get(name, [])):
+            found = _SUCCESSOR.fullmatch(self._shapes[shape].get("use", "")) if first <= at else None
+            if found and self._declared(found[1], at):
+                return found[1], found[2]
+        return None
+
+    def span(self, name: str) -> str:
+        """'0.5.14 to 0.5.19': where it is or was."""
+        spans = self._flags.get(name) or self._variables.get(name) or []
+        return f"{self.releases[spans[0][0]]} to {self.releases[spans[-1][1]]}" if spans else "no release"
+
+    def _declared(self, name: str, at: int) -> Declared | None:
+        shape = self._shape(name, at)
+        if shape is None:  # argparse takes a prefix that means one flag only
+            longer = [known for known in self._flags if known.startswith(name)] if len(name) > 3 else []
+            shapes = [found for known in longer if (found := self._shape(known, at))]
+            shape = shapes[0] if len({found["dest"] for found in shapes}) == 1 else None
+        if shape is None:
+            return None
+        choices = tuple(shape.get("choices", ()))
+        return Declared(shape["dest"], shape["takes"], choices, shape.get("deprecated", False), shape.get("use"))
+
+    def _shape(self, name: str, at: int) -> dict[str, Any] | None:
+        found = (shape for first, last, shape in self._flags.get(name, ()) if first <= at <= last)
+        number = next(found, None)
+        return None if number is None else self._shapes[number]
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Catalogue:
+    """The shipped one, read when first asked: a one-shot command over a log without a release never pays for it."""
+    return Catalogue(json.loads((shipped("catalogue") / "flags.json").read_text(encoding="utf-8")))
