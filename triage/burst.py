@@ -24,7 +24,20 @@ Group = tuple[str | None, str | None, str | None]  # host, unit, invocation
 class Burst:
     """What fails together. `progress` is replaced where a plain file goes on with another start."""
 
-    __slots__ = ("_grade_at", "_held", "crash", "ending", "group", "last", "named", "over", "plain", "progress", "time")
+    __slots__ = (
+        "_grade_at",
+        "_held",
+        "crash",
+        "ending",
+        "group",
+        "last",
+        "named",
+        "over",
+        "plain",
+        "progress",
+        "quoted",
+        "time",
+    )
 
     def __init__(self, group: Group, progress: Progress, ending: Ending, *, plain: bool) -> None:
         self.group = group
@@ -35,6 +48,7 @@ class Burst:
         self.crash: OpenCrash | None = None
         self.time: int | None = None  # of the last line
         self.last: int | None = None  # of the last failure
+        self.quoted = False  # what is read now may be the text of a request
         self.over = False  # the log of this server ends here
         self._held = Held()  # cascades and hints that wait for a root
         self._grade_at: dict[Grade, int] = {}  # when the journal told that lines are missing
@@ -71,6 +85,7 @@ class Burst:
             return []
         if self.progress.stopping is not None and entry.kind >= Kind.EXIT and self.crash is None:
             return []  # teardown after a requested stop
+        entry.quoted = entry.quoted or self.quoted
         events: list[CrashEvent] = []
         crash = self.crash
         self._touch(entry)

@@ -34,6 +34,7 @@ class Entry:
     ends_server: bool = False
     cut: bool = False
     mixed: bool = False
+    quoted: bool = False  # it may be the text of a request
     folded: int = 0
     start: int = 0  # serial of its first line among the invocation's lines
     body: Traceback | Dump | None = None  # what it is read from, while it may still grow
@@ -46,7 +47,7 @@ class Entry:
     def doubtful(self) -> bool:
         """Its lines took turns with those of others, and nobody can tell whose are whose."""
         mix = self.body.mix if isinstance(self.body, Traceback) else None
-        return self.mixed or (isinstance(mix, Mix) and not mix.settled)
+        return self.mixed or self.quoted or (isinstance(mix, Mix) and not mix.settled)
 
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:

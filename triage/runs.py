@@ -18,13 +18,16 @@ from triage.lines import Parsed, is_progress, parse
 from triage.manager import Word, read_kernel
 from triage.milestones import STOP_TEXTS, Progress
 from triage.model import Context, CrashEvent, Grade, Line, Phase, Role
+from triage.payload import WAIT, Payload, opens
 from triage.signs import Kind, Sign
+
+MAX_PAYLOADS = 64
 
 
 class Run:
     """One invocation."""
 
-    __slots__ = ("_burst", "_excerpt", "_half", "_spoke", "ending", "group", "lanes", "plain", "progress")
+    __slots__ = ("_burst", "_excerpt", "_half", "_payloads", "_spoke", "ending", "group", "lanes", "plain", "progress")
 
     def __init__(self, group: Group, *, plain: bool = False) -> None:
         self.group = group
@@ -35,6 +38,7 @@ class Run:
         self._burst = Burst(group, self.progress, self.ending, plain=plain)
         self._half: int | None = None  # when a half traceback last grew
         self._excerpt = Excerpt() if plain else None
+        self._payloads: dict[int | None, Payload] = {}  # by pid: a request's text that goes on over lines
         self._spoke = False  # a record with SGLang's own head was read
 
     @property
@@ -52,7 +56,8 @@ class Run:
 
     @property
     def idle(self) -> bool:
-        return self._burst.empty and self.ending.at is None and not self.lanes.waiting
+        quiet = self.ending.at is None and not self.lanes.waiting and not self._payloads
+        return quiet and self._burst.empty
 
     @property
     def due(self) -> int | None:
@@ -61,6 +66,7 @@ class Run:
             return self.ending.at
         open_since = None if self._burst.empty else self._burst.last
         dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
+        dues += [payload.since + WAIT for payload in self._payloads.values() if payload.since is not None]
         return min(dues, default=None)
 
     def near(self, time: int | None, tolerance: int) -> bool:
@@ -102,6 +108,36 @@ class Run:
             if line.cut:
                 self.lanes.damage(line.pid)
             return []
+        if self._payloads or (parsed.headed and opens(text) and not line.cut):
+            held = self._payload(line, parsed)
+            if held is not None:
+                return held
+        return self._read(line, parsed)
+
+    def _payload(self, line: Line, parsed: Parsed) -> list[CrashEvent] | None:
+        """A record of a request's text opens, goes on or ends with this line; None: it is none of them."""
+        payload = self._payloads.get(line.pid)
+        if payload is None:
+            if parsed.headed and opens(parsed.text) and not line.cut and len(self._payloads) < MAX_PAYLOADS:
+                self._payloads[line.pid] = Payload(self._burst.time)
+            return None
+        payload.lines.append(kept(line))
+        if payload.closes(parsed.text):
+            del self._payloads[line.pid]
+            return []
+        return self._give_back(line.pid) if payload.full else []
+
+    def _give_back(self, pid: int | None) -> list[CrashEvent]:
+        """No end came: then it may have been the log itself, and nobody can tell."""
+        lines = self._payloads.pop(pid).lines
+        self._burst.quoted = True
+        events = [event for line in lines for event in self._read(line, parse(line.text))]
+        self._burst.quoted = False
+        return events
+
+    def _read(self, line: Line, parsed: Parsed) -> list[CrashEvent]:
+        """One line that is the process's own."""
+        text = parsed.text
         line = kept(line)
         pid = line.pid if line.pid is not None else parsed.pid
         if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
@@ -230,6 +266,9 @@ class Run:
         if self.ending.at is not None:
             return self._end_now() if time >= self.ending.at else []
         events = self._stale(time)
+        for pid, payload in list(self._payloads.items()):
+            if payload.since is not None and time >= payload.since + WAIT:
+                events += self._give_back(pid)
         if not self._quiet(time):  # a root may still come
             return events
         if not self.crashing:
@@ -276,4 +315,5 @@ class Run:
 
     def _last_reports(self) -> list[CrashEvent]:
         """Tracebacks that are open are over."""
-        return [event for report in self.lanes.finish() for event in self._burst.report(report)]
+        events = [event for pid in list(self._payloads) for event in self._give_back(pid)]
+        return events + [event for report in self.lanes.finish() for event in self._burst.report(report)]

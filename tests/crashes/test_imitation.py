@@ -1,0 +1,84 @@
+"""A request's text that looks like a crash is none, however many lines it has."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from tests.crashes.story import MAIN, Said, stamp
+from triage.model import Grade, Outcome
+
+CRASH = [
+    f"[{stamp(10_500)} TP0] Scheduler hit an exception: Traceback (most recent call last):",
+    *story.traceback_lines(story.FRAMES, "ValueError: ('imitated', 1)"),
+    f"[{stamp(10_500)}] SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+    'print("and this is code")',
+    "NVRM: Xid (PCI:0000:9b:00): 79, pid=4203, name=python3, GPU has fallen off the bus.",
+    "sglang serve: error: unrecognized arguments: --turbo",
+    'raise ValueError("boom", key=1)',
+]
+OPENINGS = {
+    "request": (
+        "Receive: obj=GenerateReqInput(rid='7', text=\"Why is this?",
+        "\", sampling_params={'n': 1}, stream=True)",
+    ),
+    "code": ("Receive: obj=GenerateReqInput(rid='7', text=\"def f(x)", '", input_ids=None, stream=True)'),
+    "answer": ("Finish: obj=GenerateReqInput(rid='7'), out={'text': 'it says", "', 'meta_info': {'id': '7', 'n': 3}}"),
+    "opened": ('Receive: obj=GenerateReqInput(text="', '", stream=True)'),
+    "messages": ("chat messages: [{'content': 'see", "'}]"),
+}
+
+
+def said(lines, ms=10_500):
+    return [Said(text, MAIN, ms) for text in lines]
+
+
+def record(kind, body):
+    head, end = OPENINGS[kind]
+    return said([f"[{stamp(10_500)}] {head}", *body, end])
+
+
+@pytest.mark.parametrize("kind", OPENINGS)
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_short])
+def test_an_imitated_crash_over_many_lines_of_a_request_is_none(kind, render):
+    lines = [*story.starting(), *story.serving(10_000, 10), *record(kind, CRASH)]
+    assert crashes_of(render(lines)) == []
+    assert crashes_of(render([*lines, *story.serving(10_600, 60)])) == []
+
+
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_a_real_crash_behind_a_request_that_imitates_one_is_found(render):
+    lines = [*story.starting(), *record("request", CRASH), *story.rank_crash(12_000, 3), *story.parent_gives_up(12_100)]
+    (crash,) = crashes_of(render([*lines, *story.unit_failed(12_200)]))
+    assert (crash.root.cause.exception, crash.outcome, crash.grade) == (
+        "AttributeError",
+        Outcome.FATAL,
+        Grade.COMPLETE,
+    )
+
+
+def test_a_request_whose_end_never_comes_makes_what_follows_doubtful_not_fatal():
+    head, _ = OPENINGS["request"]
+    lines = [*story.starting(), *said([f"[{stamp(10_500)}] {head}", *CRASH[:-1]])]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert (crash.outcome, crash.grade) == (Outcome.UNKNOWN, Grade.MIXED)
+
+
+def test_the_manager_confirms_what_a_log_alone_could_not():
+    head, _ = OPENINGS["request"]
+    lines = [*story.starting(), *said([f"[{stamp(10_500)}] {head}", *CRASH[:20]]), *story.unit_failed(11_000)]
+    (crash,) = crashes_of(story.as_json(lines))
+    assert (crash.outcome, crash.grade) == (Outcome.FATAL, Grade.MIXED)
+
+
+def test_requests_on_one_line_open_nothing():
+    lines = [
+        *story.starting(),
+        *said(
+            [f"[{stamp(10_500)}] Receive: obj=GenerateReqInput(rid='7', text='a \\n b', input_ids=[1], n={{'t': 0.0}})"]
+        ),
+        *said([f"[{stamp(10_500)}] Finish: obj=GenerateReqInput(rid='7'), out={{'text': 'Paris', 'n': 1}}"]),
+        *story.rank_crash(10_600, 3),
+        *story.parent_gives_up(10_700),
+    ]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert (crash.outcome, crash.grade) == (Outcome.FATAL, Grade.COMPLETE)
