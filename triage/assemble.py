@@ -19,7 +19,7 @@ from triage import manager, signs
 from triage.burst import Group
 from triage.crashes import kept
 from triage.lines import parse
-from triage.model import Context, CrashEvent, Grade, Line, Origin
+from triage.model import LOST, Context, CrashEvent, Grade, Line, Origin
 from triage.runs import Run
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
@@ -45,6 +45,7 @@ class Assembler:
         self._last: tuple[Group, Run] | None = None
         self._kernel: list[_Waiting] = []
         self._oom_units: dict[int, str] = {}
+        self._gap: int | None = None  # when entries were last found missing
         self._now: int | None = None
         self._due: int | None = None
 
@@ -74,6 +75,8 @@ class Assembler:
             events += self._manager(line)
         elif line.origin is Origin.KERNEL:
             events += self._from_kernel(line)
+        elif LOST in line.fields:
+            self._lost(line)
         elif line.fields.get("MESSAGE_ID") == manager.SUPPRESSED:
             self._suppressed(line)
         return events
@@ -114,6 +117,8 @@ class Assembler:
         run = self._runs.get(group)
         if run is None:
             run = self._runs[group] = Run(group, plain=group[1] is None and line.n is not None)
+            if self._gap is not None:
+                run.lower(Grade.ROTATED, self._gap)
             known = self._known.pop(run.key, None)
             if known is not None:
                 run.resume(known)
@@ -226,6 +231,12 @@ class Assembler:
             events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
             self._watch(run)
         return events
+
+    def _lost(self, line: Line) -> None:
+        """Entries are gone before they were read, and nobody knows whose: whatever is open now may miss some."""
+        self._gap = line.time if line.time is not None else -1
+        for run in self._runs.values():
+            run.lower(Grade.ROTATED, self._gap)
 
     def _suppressed(self, line: Line) -> None:
         for run in self._runs.values():

@@ -70,6 +70,9 @@ class Origin(StrEnum):
     JOURNALD = "journald"  # journald's own notices (suppressed, rotated ...)
 
 
+LOST = "LOST"  # a field of journald's lines: so many entries are missing here, says the source that reads them
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One journal entry, or one line of a file, without its line end.

@@ -1,11 +1,16 @@
 """What became of the server: the manager's entries decide, a plain log's own end otherwise."""
 
+import io
+
 import pytest
 
 from tests.crashes import story
 from tests.crashes.scanning import ALARMING, crashes_of, documents_of
 from tests.crashes.story import MAIN, RANKS, Said, stamp
-from triage.model import Outcome, Phase
+from triage.assemble import Assembler
+from triage.model import Change, Grade, Outcome, Phase
+from triage.sources.entry import gap_line
+from triage.sources.stream import StreamSource
 
 SIGKILL_ENTRY = story.unit_failed(20_400)
 
@@ -215,3 +220,27 @@ def test_a_message_the_exporter_left_out_lowers_the_grade():
     assert marked != data
     (crash,) = documents_of(marked)
     assert crash["evidence"]["grade"] == "cut"
+
+
+def graded(lines, gap_at, gap_ms):
+    """Grades of the crashes where the source says that entries are missing before line `gap_at`."""
+    source = StreamSource("journal", io.BytesIO(story.as_json(lines)), units=("*",))
+    read = [line for batch in source.batches() for line in batch.lines]
+    read.insert(gap_at, gap_line(-1, story.START + gap_ms * 1000))
+    assembler = Assembler()
+    events = [event for line in read for event in assembler.feed(line)] + assembler.finish()
+    return [event.crash.grade for event in events if event.change is Change.CLOSED]
+
+
+def test_entries_lost_in_a_crash_or_shortly_before_lower_the_grade():
+    before = story.starting()
+    lines = [*before, *story.rank_crash(12_000, 3), *story.unit_failed(12_500)]
+    assert graded(lines, len(before) + 8, 12_000) == [Grade.ROTATED]
+    assert graded(lines, len(lines) - 2, 12_400) == [Grade.ROTATED]
+    assert graded(lines, len(before), 11_900) == [Grade.ROTATED]
+    assert graded(lines, 0, 11_900) == [Grade.ROTATED]
+
+
+def test_entries_lost_long_before_a_crash_do_not_lower_its_grade():
+    lines = [*story.starting(), *story.serving(10_000, 1_500), *story.rank_crash(80_000, 3), *story.unit_failed(80_500)]
+    assert graded(lines, 3, 1_000) == [Grade.COMPLETE]

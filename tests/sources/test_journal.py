@@ -132,7 +132,9 @@ def test_a_place_whose_entry_is_gone_goes_on_with_what_is_left_and_says_so(tmp_p
     cursor = next(iter(open_source(f"journal:{other}").batches())).cursor
     source = open_source(f"journal:{journal}", cursor=cursor)
     batches = list(source.batches())
-    assert [line.text for batch in batches for line in batch.lines] == [f"line {n}" for n in range(10)]
+    gap, *lines = [line for batch in batches for line in batch.lines]
+    assert [line.text for line in lines] == [f"line {n}" for n in range(10)]
+    assert (gap.origin, gap.fields) == (Origin.JOURNALD, {"LOST": "-1"})
     assert "may be lost" in batches[0].notices[0]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from triage.model import EMPTY, Line, Origin
+from triage.model import EMPTY, LOST, Line, Origin
 
 # What a reader has to fetch; nothing else is looked at. The first ones are enough for a process's line.
 PROCESS_FIELDS = (
@@ -147,6 +147,11 @@ def process_line(
         cut=cut or broken == "line-max",
         fields={"_LINE_BREAK": broken} if broken in BROKEN and broken else EMPTY,
     )
+
+
+def gap_line(count: int, time: int | None) -> Line:
+    """Says to whoever reads the lines that entries are missing here; -1: how many is not known."""
+    return Line("", time=time, origin=Origin.JOURNALD, fields={LOST: str(count)})
 
 
 def clean(text: str) -> str:

@@ -30,7 +30,7 @@ from typing import Any
 
 from triage.model import Batch, InputError, Line, NotPermitted, Origin, Unreachable
 from triage.sources.beginning import first_windows
-from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, process_line
+from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, process_line
 
 BATCH = 1024  # entries read before the pipeline has its turn
 LOOK_SECONDS = 0.02
@@ -73,6 +73,7 @@ class JournalSource:
         self._read = 0  # entries read since the last cursor
         self._shaken = False  # files came or went since the last cursor
         self._notices: list[str] = []
+        self._gap = 0  # entries that are missing here; -1: some
         self._poller: select.poll | None = None
         self._closed = False
         self._reader = self._open()
@@ -237,6 +238,9 @@ class JournalSource:
             if self._shaken:
                 self._tell_lost(_lost(self._cursor, cursor, self._read) or 0)
             self._cursor, self._read = cursor, 0
+        if self._gap:
+            lines.insert(0, gap_line(self._gap, lines[0].time if lines else moment))
+            self._gap = 0
         notices, self._notices = tuple(self._notices), []
         return Batch(tuple(lines), self._cursor, moment, notices)
 
@@ -260,12 +264,14 @@ class JournalSource:
             self._reader.seek_head()
         lost = _lost(before, landed, 1)
         if lost is None:
+            self._gap = -1
             self._notices.append("the last journal entry that was read is gone: some may be lost")
         else:
             self._tell_lost(lost)
 
     def _tell_lost(self, count: int) -> None:
         if count > 0:
+            self._gap = count
             self._notices.append(f"{count} journal entries were lost before they could be read (vacuumed)")
 
     def _seek(self, moment: int) -> None:
