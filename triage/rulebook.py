@@ -11,6 +11,7 @@ import fnmatch
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,7 +22,8 @@ from triage.model import Crash, Frame, Link, Match
 from triage.offer import clean, fill, flag_holds, offer
 from triage.releases import covers
 from triage.rule import Clause, FramePattern, Pattern, Rule
-from triage.rulefile import load_rules
+from triage.rulecache import cached_rules, load_rules
+from triage.shipped import rule_folders
 
 SEARCH_SECONDS = 0.1  # `regex` counts the process's CPU time
 TIMEOUTS = 3
@@ -89,14 +91,21 @@ class Rulebook:
                 for anchor in clause.anchors:
                     anchors.setdefault(anchor, set()).add(number)
         self._wanted = tuple(anchors.values())
-        self._automaton = ahocorasick_rs.AhoCorasick(
-            list(anchors), implementation=ahocorasick_rs.Implementation.DFA, store_patterns=False
+        self._anchors = tuple(anchors)
+
+    @cached_property
+    def _automaton(self) -> ahocorasick_rs.AhoCorasick:
+        """Built for the first crash: a log without one does not pay for it."""
+        return ahocorasick_rs.AhoCorasick(
+            list(self._anchors), implementation=ahocorasick_rs.Implementation.DFA, store_patterns=False
         )
 
     @classmethod
     def load(cls, folders: Iterable[Path]) -> Rulebook:
-        """Raises RuleErrors with all that is wrong in the files."""
-        return cls(load_rules(folders).rules)
+        """Raises RuleErrors with all that is wrong in the files. The usual folders are read through a cache."""
+        folders = tuple(folders)
+        usual = folders == rule_folders()
+        return cls((cached_rules(folders) if usual else load_rules(folders)).rules)
 
     def match(self, crash: Crash) -> tuple[Match, ...]:
         """The rules that mean this crash: by rank, then by how much had to be right, then by confidence."""

@@ -20,10 +20,9 @@ from triage.model import InputError
 from triage.rule import Mark, Proof, Rule, Rules
 from triage.rulenode import Node, Reader
 from triage.ruleread import read_proof, read_rule
-from triage.shipped import shipped
+from triage.shipped import rule_folders as rule_folders
 
 MAX_BYTES = 256 * 1024
-SITE_RULES = Path("/etc/triage/rules.d")
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -42,11 +41,6 @@ class RuleErrors(InputError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
-
-
-def rule_folders(*extra: Path) -> tuple[Path, ...]:
-    """Where rules come from, the later overriding the earlier: shipped ones, the site's, those named on the way."""
-    return (shipped("rules"), SITE_RULES, *extra)
 
 
 def load_rules(folders: Iterable[Path]) -> Rules:

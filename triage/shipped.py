@@ -6,6 +6,7 @@ In a checkout they lie at the top level; in an installed wheel below `triage/_sh
 from pathlib import Path
 from typing import Literal
 
+SITE_RULES = Path("/etc/triage/rules.d")
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -16,6 +17,11 @@ def shipped(what: Literal["rules", "catalogue", "migrations", "web", "packaging"
         if folder.is_dir():
             return folder
     raise FileNotFoundError(f"triage's own {what}/ folder is missing beside {_PACKAGE}: reinstall triage")
+
+
+def rule_folders(*extra: Path) -> tuple[Path, ...]:
+    """Where rules come from, the later overriding the earlier: shipped ones, the site's, those named on the way."""
+    return (shipped("rules"), SITE_RULES, *extra)
 
 
 def is_checkout() -> bool:

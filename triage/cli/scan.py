@@ -103,7 +103,7 @@ def _scan_one(
 
 def _rulebook(folders: tuple[str, ...]) -> Matcher:
     from triage.rulebook import Rulebook
-    from triage.rulefile import rule_folders
+    from triage.shipped import rule_folders
 
     for folder in folders:
         if not Path(folder).is_dir():
