@@ -86,6 +86,22 @@ class Catalogue:
                 return found[1], found[2]
         return None
 
+    def meant(self, name: str, release: str | None) -> str | None:
+        """The flag that somebody meant who wrote one that is not there: dashes for underscores, a new name, a typo."""
+        at = self.place(release)
+        at = len(self.releases) - 1 if at is None else at
+        if self._declared(name, at):
+            return None
+        dashed = "--" + name[2:].replace("_", "-")
+        if self._declared(dashed, at):
+            return dashed
+        if new := self.successor(dashed, self.releases[at]):
+            return new[0]
+        from difflib import get_close_matches  # a slow import that only a typo needs
+
+        there = [known for known in self._flags if self._shape(known, at)]
+        return next(iter(get_close_matches(dashed, there, 1, 0.9)), None)
+
     def span(self, name: str) -> str:
         """'0.5.14 to 0.5.19': where it is or was."""
         spans = self._flags.get(name) or self._variables.get(name) or []

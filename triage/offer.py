@@ -22,7 +22,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """All rungs, those that fit first."""
+    """All rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant."""
+    if flag := captures.get("flag"):
+        captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     remedies = [_remedy(text, crash, captures) for text in ladder]
     return tuple(sorted(remedies, key=lambda remedy: remedy.blocked_by is not None))
 

@@ -99,6 +99,21 @@ def test_a_short_form_counts_only_where_it_is_not_ambiguous() -> None:
     assert known.successor("--disable-piecewise-cuda-graph", "0.5.20") == ("--cuda-graph-backend-prefill", "disabled")
 
 
+@pytest.mark.parametrize(
+    ("written", "release", "meant"),
+    [
+        ("--reasoning_parser", "0.5.12", "--reasoning-parser"),
+        ("--reasoning_parser", None, "--reasoning-parser"),
+        ("--cuda-graph-max-bs", "0.5.22", "--cuda-graph-max-bs-decode"),
+        ("--mem-fraction-statci", "0.5.12", "--mem-fraction-static"),
+        ("--mem-fraction-static", "0.5.12", None),  # it is there: nothing else was meant
+        ("--moon-phase", "0.5.12", None),
+    ],
+)
+def test_what_somebody_meant_who_wrote_a_flag_that_is_not_there(written: str, release: str | None, meant: str) -> None:
+    assert catalogue().meant(written, release) == meant
+
+
 def rungs(folder: Path, edits: str, release: str | None) -> Remedy:
     remedy = f"remedies:\n  - {{id: a, kind: flag, title: Do it, cost: None., confirmed: false, edits: {edits}}}\n"
     write(folder, "one", rule("{exception: ValueError}", remedy))
