@@ -116,7 +116,10 @@ class Assembler:
             return last[1]
         run = self._runs.get(group)
         if run is None:
+            before = [run for known, run in self._runs.items() if known[:2] == group[:2]] if group[1] else []
             run = self._runs[group] = Run(group, plain=group[1] is None and line.n is not None)
+            if before:
+                run.after(before[-1])
             if self._gap is not None:
                 run.lower(Grade.ROTATED, self._gap)
             known = self._known.pop(run.key, None)

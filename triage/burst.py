@@ -7,14 +7,18 @@ one failure beside another (triage.roles).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from triage.aftermath import Before, follows, remember
 from triage.crashes import Held, OpenCrash
 from triage.endings import Ending
 from triage.entries import Entry, lost_entry, refresh, report_entry
 from triage.lanes import News, Report
 from triage.milestones import Progress
-from triage.model import Change, CrashEvent, Grade, Phase
+from triage.model import Change, Crash, CrashEvent, Grade, Phase
 from triage.roles import Signs
 from triage.signs import Kind
+from triage.suspects import suspects
 
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
@@ -27,6 +31,7 @@ class Burst:
     __slots__ = (
         "_grade_at",
         "_held",
+        "before",
         "crash",
         "ending",
         "group",
@@ -36,6 +41,7 @@ class Burst:
         "plain",
         "progress",
         "quoted",
+        "tags",
         "time",
     )
 
@@ -48,6 +54,8 @@ class Burst:
         self.crash: OpenCrash | None = None
         self.time: int | None = None  # of the last line
         self.last: int | None = None  # of the last failure
+        self.tags: set[str] = set()  # the ranks that the log has shown
+        self.before: Before | None = None  # the crash of the start before this one
         self.quoted = False  # what is read now may be the text of a request
         self.over = False  # the log of this server ends here
         self._held = Held()  # cascades and hints that wait for a root
@@ -137,6 +145,7 @@ class Burst:
         crash.end = self.ending.known
         event = self._event(Change.CLOSED, ended if ended is not None else self.last)
         self.crash = None
+        self.before = remember(event.crash, self.before)
         self._held.take()
         return [event]
 
@@ -198,4 +207,24 @@ class Burst:
             ends_server=crash.ends_server,
             over=self.over,
         )
-        return CrashEvent(change, crash.snapshot(self.progress.context(), seen, ended, closed=closed))
+        return CrashEvent(
+            change, self._told(crash, crash.snapshot(self.progress.context(), seen, ended, closed=closed))
+        )
+
+    def _told(self, crash: OpenCrash, picture: Crash) -> Crash:
+        """The picture with what goes beyond the crash itself: whom the ranks waited for, what came before."""
+        assert crash.root is not None
+        world = picture.context.flags.get("tp_size", "")
+        missing = suspects(crash.root, crash.entries, self.tags, int(world) if world.isdecimal() else 0)
+        sequel = self.before is not None and follows(picture, self.before)
+        if not missing and not sequel:
+            return picture
+        why = picture.root.why
+        if missing:
+            why += f"; {', '.join(missing)} never reached it"
+        if sequel and self.before is not None:
+            why += f"; it may only follow the crash before it ({self.before.what}), which left it no room"
+        root = replace(picture.root, why=why)
+        before = self.before.id if sequel and self.before is not None else ""
+        failures = (root, *picture.failures[1:])
+        return replace(picture, root=root, failures=failures, suspects=missing, follows=before)

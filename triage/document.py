@@ -58,6 +58,8 @@ def finding_document(finding: Finding) -> Json:
         "root": _root(crash),
         "ranks": list(crash.ranks),
         "cascades": crash.cascades,
+        "suspects": list(crash.suspects),
+        "follows": crash.follows or None,
         "failures": [_failure(failure) for failure in crash.failures[:MAX_FAILURES]],
         "evidence": {"grade": crash.grade.value, "lines": [_evidence(line, ranks) for line in crash.evidence]},
         "matches": [_match(match) for match in finding.matches],

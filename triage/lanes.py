@@ -62,7 +62,7 @@ class Lanes:
     _mixing: Mixing = field(default_factory=Mixing)
     _serial: int = 0
     _ranks: dict[int, str | None] = field(default_factory=dict)  # None: several ranks write under this pid
-    _tags: set[str] = field(default_factory=set)
+    tags: set[str] = field(default_factory=set)
 
     @property
     def idle(self) -> bool:
@@ -86,8 +86,8 @@ class Lanes:
         if rank is not None and not rank.startswith("rank"):
             if pid is not None and len(self._ranks) < 4096:
                 self._ranks[pid] = rank if self._ranks.get(pid, rank) == rank else None
-            if len(self._tags) < 4096:
-                self._tags.add(rank)
+            if len(self.tags) < 4096:
+                self.tags.add(rank)
         lead = header_lead(text)
         if lead is not None:
             return True, self._header(line, parsed, pid, lead)
@@ -261,6 +261,6 @@ class Lanes:
         if rank is not None and not rank.startswith("rank"):
             return rank
         known = self.rank_of(pid)
-        if known is None and rank is not None and f"TP{rank[4:]}" in self._tags:
+        if known is None and rank is not None and f"TP{rank[4:]}" in self.tags:
             known = f"TP{rank[4:]}"
         return known or rank

@@ -255,6 +255,8 @@ class Crash:
     ended: int | None = None
     context: Context = Context()
     end: UnitEnd | None = None
+    suspects: tuple[str, ...] = ()  # of a collective that did not end: the ranks that never reached it
+    follows: str = ""  # id of the crash whose aftermath this is: memory or a port that it still held
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:

@@ -36,6 +36,7 @@ class Run:
         self.lanes = Lanes()
         self.ending = Ending()
         self._burst = Burst(group, self.progress, self.ending, plain=plain)
+        self._burst.tags = self.lanes.tags
         self._half: int | None = None  # when a half traceback last grew
         self._excerpt = Excerpt() if plain else None
         self._payloads: dict[int | None, Payload] = {}  # by pid: a request's text that goes on over lines
@@ -75,6 +76,10 @@ class Run:
 
     def resume(self, context: Context) -> None:
         self.progress = self._burst.progress = Progress(context)
+
+    def after(self, other: Run) -> None:
+        """The unit was started again: this run comes after that one."""
+        self._burst.before = other._burst.before
 
     def call(self, unit: str) -> None:
         """The unit's name, where only the manager's text tells it."""
@@ -186,6 +191,7 @@ class Run:
         """A plain file goes on with the next start."""
         self.ending, self.progress, self.lanes = Ending(), Progress(), Lanes()
         self._burst.ending, self._burst.progress = self.ending, self.progress
+        self._burst.tags = self.lanes.tags
 
     def _stop_text(self, line: Line) -> None:
         """SGLang was asked to stop: by its own word, where no manager tells it."""

@@ -1,0 +1,112 @@
+"""Whom the ranks waited for, and what a crash leaves behind for the next start."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of, documents_of
+from tests.crashes.story import MAIN, RANKS, Said, stamp
+
+
+def waits(rank, sequence=8812, prefix="[rank{}]:"):
+    text = (
+        f"[E1129 12:10:12.345678901 ProcessGroupNCCL.cpp:685] [Rank {rank}] Watchdog caught collective operation "
+        f"timeout: WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600021 milliseconds"
+    )
+    return Said(prefix.format(rank) + text, RANKS[rank], 12_000)
+
+
+def suspected(lines, render=story.as_text):
+    (crash,) = crashes_of(render([*story.starting(), *lines, *story.parent_gives_up(12_100)]))
+    assert crash.root.cause.exception == "CollectiveTimeout"
+    return crash
+
+
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_short])
+def test_the_rank_that_does_not_report_the_time_out_never_reached_it(render):
+    crash = suspected([waits(rank) for rank in range(8) if rank != 5], render)
+    assert crash.suspects == ("TP5",)
+    assert "TP5 never reached it" in crash.root.why
+
+
+def test_the_rank_that_waits_for_an_earlier_collective_never_reached_the_later_one():
+    assert suspected([waits(rank, 8811 if rank == 2 else 8812) for rank in range(8)]).suspects == ("TP2",)
+
+
+def test_a_rank_is_known_from_the_text_where_no_prefix_names_it():
+    assert suspected([waits(rank, prefix="") for rank in range(7)], story.as_json).suspects == ("TP7",)
+
+
+@pytest.mark.parametrize("ranks", [range(8), range(3), [1]])
+def test_nobody_is_suspected_where_all_report_or_most_do_not(ranks):
+    assert suspected([waits(rank) for rank in ranks]).suspects == ()
+
+
+def test_a_barrier_says_itself_whom_it_missed():
+    last = "RuntimeError: Rank 0 reported: Ranks 3, 6 failed to pass monitoredBarrier in 600000 ms"
+    lines = [*story.starting(), *story.rank_crash(12_000, 0, last), *story.unit_failed(12_500)]
+    (crash,) = documents_of(story.as_json(lines))
+    assert crash["suspects"] == ["TP3", "TP6"]
+
+
+# ---------------------------------------------------------------- the next start
+
+
+def start(run, at, message, exception="RuntimeError", ms=3_000):
+    """A start that fails while it loads."""
+    lines = [said for said in story.starting() if said.ms < ms]
+    crash = story.rank_crash(ms, 0, f"{exception}: {message}")
+    return [
+        Said(said.text, said.pid, said.ms + at, said.fields, run * 32)
+        for said in [*lines, *crash, *story.unit_failed(ms + 200)]
+    ]
+
+
+MEMORY = "Not enough memory. Please try to increase --mem-fraction-static."
+
+
+def test_a_start_that_finds_no_memory_right_after_a_crash_follows_it():
+    loop = [*story.story(), *start("a", 20_000, MEMORY), *start("b", 40_000, MEMORY)]
+    first, second, third = crashes_of(story.as_json(loop))
+    assert (first.follows, second.follows, third.follows) == ("", first.id, first.id)
+    assert "AttributeError" in second.root.why
+
+
+def test_a_busy_port_after_a_crash_follows_it():
+    text = f"[{stamp(9_000)}] ERROR:    [Errno 98] error while attempting to bind on address: address already in use"
+    busy = [
+        *[s for s in story.starting() if s.ms < 9_000],
+        Said(text, MAIN, 9_000),
+        *story.unit_failed(9_200, "exited", "1"),
+    ]
+    again = [Said(s.text, s.pid, s.ms + 20_000, s.fields, "a" * 32) for s in busy]
+    first, second = crashes_of(story.as_json([*story.story(), *again]))
+    assert second.follows == first.id
+
+
+def test_the_same_want_of_memory_again_follows_nothing():
+    first, second = crashes_of(story.as_json([*start("a", 0, MEMORY), *start("b", 20_000, MEMORY)]))
+    assert (first.follows, second.follows) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("message", "at"), [("shape mismatch", 20_000), (MEMORY, 3_600_000)], ids=["another failure", "an hour later"]
+)
+def test_what_has_nothing_to_do_with_the_crash_before_follows_nothing(message, at):
+    assert [c.follows for c in crashes_of(story.as_json([*story.story(), *start("a", at, message)]))] == ["", ""]
+
+
+def test_a_crash_of_another_unit_is_nobodys_aftermath():
+    other = [Said(s.text, s.pid, s.ms, s.fields, s.run, "sglang-other.service") for s in start("a", 20_000, MEMORY)]
+    assert [c.follows for c in crashes_of(story.as_json([*story.story(), *other]))] == ["", ""]
+
+
+def test_a_plain_log_of_two_starts_tells_it_too():
+    again = [Said(said.text.replace(" 12:00:", " 12:01:"), said.pid) for said in start("a", 0, MEMORY) if said.pid > 1]
+    first, second = crashes_of(story.as_text([*story.story(), *again]))
+    assert second.follows == first.id
+
+
+def test_nobody_is_suspected_where_not_all_ranks_have_been_seen():
+    lines = [said for said in story.starting() if said.pid not in RANKS[3:]]
+    (crash,) = crashes_of(story.as_text([*lines, *[waits(rank) for rank in (0, 1)], *story.parent_gives_up(12_100)]))
+    assert crash.suspects == ()

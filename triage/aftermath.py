@@ -1,0 +1,52 @@
+"""What a crash leaves behind for the next start: memory that is still taken, a port that is still bound.
+
+In comes the crash before and the root of this one; out goes whether this one only follows it. Called by
+`triage.burst`. Pure judgement.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from triage.model import Crash, Phase
+
+WITHIN = 900_000_000  # microseconds between the end of the one and the other
+_LEFT = re.compile(
+    r"(?P<port>address already in use|port \d+ is (?:already )?(?:in use|occupied|not available))|"
+    r"(?P<memory>[Nn]ot enough memory|[Oo]ut of memory|memory capacity is unbalanced|[Ff]ree memory on device)"
+)
+_EARLY = (Phase.UNKNOWN, Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE, Phase.WARMUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The first crash of a restart loop."""
+
+    id: str
+    what: str  # its exception
+    left: str | None  # of which kind it is itself
+    ended: int | None
+
+
+def remember(crash: Crash, before: Before | None) -> Before:
+    """What the next start has to know of this crash; a follower hands on what it follows."""
+    ended = crash.ended if crash.ended is not None else crash.started
+    if before is not None and crash.follows == before.id:
+        return Before(before.id, before.what, before.left, ended)
+    return Before(crash.id, crash.root.cause.exception, left_over(crash), ended)
+
+
+def left_over(crash: Crash) -> str | None:
+    """'port' or 'memory' where the root says that it is taken."""
+    match = _LEFT.search(crash.root.cause.message)
+    return match.lastgroup if match is not None else None
+
+
+def follows(crash: Crash, before: Before | None) -> bool:
+    """Whether it is but the other's aftermath: at start, soon after it, for want of what that one still held."""
+    if before is None or crash.phase not in _EARLY:
+        return False
+    soon = crash.started is None or before.ended is None or 0 <= crash.started - before.ended <= WITHIN
+    what = left_over(crash)
+    return soon and what is not None and what != before.left
