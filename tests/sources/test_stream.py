@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 
 from tests.crashes import story
+from tests.crashes.scanning import crashes_of
 from triage.model import InputError, Origin
 from triage.sources.bytes import MAX_LINE
 from triage.sources.stream import StreamSource, open_stream
@@ -123,3 +124,56 @@ def test_what_is_no_file_is_an_input_error(tmp_path):
 def test_a_device_that_never_ends_is_refused_at_once() -> None:
     with pytest.raises(InputError, match="is a device"):
         open_stream("/dev/full")
+
+
+# ---------------------------------------------------------------- newest first
+
+
+def reversed_entries(data, separator):
+    return separator.join(reversed(data.rstrip(b"\n").split(separator))) + separator
+
+
+BACKWARDS = {
+    "text": lambda lines: reversed_entries(story.as_text(lines), b"\n"),
+    "json": lambda lines: reversed_entries(story.as_json(lines), b"\n"),
+    "export": lambda lines: reversed_entries(story.as_export(lines), b"\n\n"),
+    "short": lambda lines: reversed_entries(story.as_short(lines), b"\n"),
+}
+
+
+@pytest.mark.parametrize("road", BACKWARDS)
+def test_an_export_that_begins_with_the_newest_entry_gives_the_same_crash(road):
+    forward = {"text": story.as_text, "json": story.as_json, "export": story.as_export, "short": story.as_short}[road]
+    (wanted,) = crashes_of(forward(story.story()))
+    (crash,) = crashes_of(BACKWARDS[road](story.story()))
+    assert (crash.id, crash.root.cause, crash.outcome, crash.phase) == (
+        wanted.id,
+        wanted.root.cause,
+        wanted.outcome,
+        wanted.phase,
+    )
+
+
+def test_an_entry_of_many_lines_stays_in_its_order():
+    head = "2026-11-29T12:00:{:02}.000000+00:00 ash python3[7]: "
+    entries = [f"{head.format(n)}entry {n}\n" for n in range(30, 0, -1)]
+    entries[20] += "    more\n    and more\n"
+    lines, _ = read("".join(entries).encode())
+    texts = [line.text.split(": ")[-1].strip() for line in lines]
+    assert texts[8:13] == ["entry 9", "entry 10", "more", "and more", "entry 11"]
+
+
+def test_a_clock_that_was_set_back_once_does_not_turn_a_file():
+    text = "".join(f"[2026-11-29 12:{m:02}:00] line\n" for m in (10, 11, 9, 8, 12))
+    lines, _ = read(text.encode(), tz="UTC")
+    assert [line.n for line in lines] == [1, 2, 3, 4, 5]
+
+
+def test_of_a_long_file_that_begins_with_the_newest_only_the_newest_are_read(monkeypatch):
+    monkeypatch.setattr("triage.sources.turning.MAX_HELD", 5_000)
+    text = "".join(f"[2026-11-29 12:{m // 60:02}:{m % 60:02}] line\n" for m in range(3_000, 0, -1))
+    lines, notices = read(text.encode(), tz="UTC")
+    assert [line.n for line in lines] == sorted([line.n for line in lines], reverse=True)
+    assert 5 < len(lines) < 20
+    assert lines[-1].n == 1
+    assert "only the newest" in notices[0]

@@ -31,6 +31,7 @@ class Notes:
     def __init__(self) -> None:
         self.undecodable = self.long = self.nulls = self.malformed = 0
         self.broken = ""
+        self.unturned = False
 
     def texts(self, name: str) -> list[str]:
         found = []
@@ -42,6 +43,8 @@ class Notes:
             found.append(f"{name}: {self.nulls} messages are missing: export with `journalctl -o json --all`")
         if self.malformed:
             found.append(f"{name}: {self.malformed} entries could not be read and were left out")
+        if self.unturned:
+            found.append(f"{name}: it begins with the newest line and is long; only the newest lines were read")
         if self.broken:
             found.append(f"{name}: reading ended early: {self.broken}")
         return found

@@ -10,6 +10,7 @@ kernel's lines in it are known by their writer's name.
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
 import sys
@@ -25,6 +26,7 @@ from triage.lines import parse, stamp_time
 from triage.model import Batch, InputError, Line, Origin
 from triage.sources.bytes import MAX_LINE, Bytes, Notes, archive_errors, decode, unpacked
 from triage.sources.entry import clean, entry_line
+from triage.sources.turning import newest_first, turned
 
 BATCH = 1024
 MAX_FIELDS = 4096  # of one exported entry
@@ -101,12 +103,18 @@ class StreamSource:
     def _lines(self) -> Iterator[Line]:
         data = Bytes(unpacked(self._raw), self._notes)
         head = data.look()
-        if _is_json(head):
-            yield from read_json(data, self._units, self._notes)
-        elif _is_export(head):
-            yield from read_export(data, self._units, self._notes)
-        else:
-            yield from read_text(data, self._notes, self._zone, journalctl=_is_short(head))
+        kind = "json" if _is_json(head) else "export" if _is_export(head) else "short" if _is_short(head) else "text"
+        lines = self._read(kind, data, self._units, self._notes)
+        if newest_first(self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes())):
+            lines = turned(lines, self._notes, headed=kind == "short")
+        yield from lines
+
+    def _read(self, kind: str, data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
+        if kind == "json":
+            return read_json(data, units, notes)
+        if kind == "export":
+            return read_export(data, units, notes)
+        return read_text(data, notes, self._zone, journalctl=kind == "short")
 
 
 class Units:
