@@ -1,6 +1,6 @@
-"""What a crash leaves behind for the next start: memory that is still taken, a port that is still bound.
+"""What a crash does beyond its own run: it leaves the next start no memory or no port, and takes other nodes along.
 
-In comes the crash before and the root of this one; out goes whether this one only follows it. Called by
+In come the other crash and this one; out goes whether this one only follows it. Called by
 `triage.burst`. Pure judgement.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from triage.model import Crash, Phase
 
 WITHIN = 900_000_000  # microseconds between the end of the one and the other
+TOGETHER = 60_000_000  # nodes wait for each other at most so long before they notice
 _LEFT = re.compile(
     r"(?P<port>address already in use|port \d+ is (?:already )?(?:in use|occupied|not available))|"
     r"(?P<memory>[Nn]ot enough memory|[Oo]ut of memory|memory capacity is unbalanced|[Ff]ree memory on device)"
@@ -41,6 +42,13 @@ def left_over(crash: Crash) -> str | None:
     """'port' or 'memory' where the root says that it is taken."""
     match = _LEFT.search(crash.root.cause.message)
     return match.lastgroup if match is not None else None
+
+
+def same_moment(crash: Crash, sibling: Crash) -> bool:
+    """Whether two nodes of one unit failed together: the one that failed later follows the other."""
+    if crash.host == sibling.host or crash.started is None or sibling.started is None:
+        return False
+    return 0 <= crash.started - sibling.started <= TOGETHER
 
 
 def follows(crash: Crash, before: Before | None) -> bool:

@@ -68,6 +68,7 @@ class Assembler:
                     events += run.feed(_part(line, text))
             else:
                 events += run.feed(line)
+            events = self._nodes(run, events)
             if events and self._kernel and run.crashing:
                 events += self._claim(run)
             self._watch(run)
@@ -151,11 +152,23 @@ class Assembler:
         events: list[CrashEvent] = []
         for run in self._runs.values():
             if run.due is not None and time >= run.due:
-                events += run.expire(time)
+                events += self._nodes(run, run.expire(time))
         events += self._kernel_alone(time)
         dues = [run.due for run in self._runs.values() if run.due is not None]
         dues += [waiting.until for waiting in self._kernel if waiting.until is not None]
         self._due = min(dues, default=None)
+        return events
+
+    def _nodes(self, run: Run, events: list[CrashEvent]) -> list[CrashEvent]:
+        """A crash of a unit that runs on several nodes is one, seen from each."""
+        cluster = run.cluster if events and run.group[1] else None
+        if cluster is None:
+            return events
+        for other in self._runs.values():
+            if other is not run and other.group[0] != run.group[0] and not other.ended and other.cluster == cluster:
+                instead = other.told(run, events)
+                if instead is not None:
+                    return instead
         return events
 
     # ------------------------------------------------------------ manager, kernel, journald
@@ -170,7 +183,7 @@ class Assembler:
             named = manager.manager_unit(text)
             if named is not None:
                 run.call(named)
-        events = run.manager(line, word, text)
+        events = self._nodes(run, run.manager(line, word, text))
         self._watch(run)
         return events
 

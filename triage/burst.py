@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triage.aftermath import Before, follows, remember
+from triage.aftermath import Before, follows, remember, same_moment
 from triage.crashes import Held, OpenCrash
 from triage.endings import Ending
 from triage.entries import Entry, lost_entry, refresh, report_entry
@@ -41,6 +41,7 @@ class Burst:
         "plain",
         "progress",
         "quoted",
+        "sibling",
         "tags",
         "time",
     )
@@ -55,6 +56,7 @@ class Burst:
         self.time: int | None = None  # of the last line
         self.last: int | None = None  # of the last failure
         self.tags: set[str] = set()  # the ranks that the log has shown
+        self.sibling: Crash | None = None  # a crash of the same unit's other node
         self.before: Before | None = None  # the crash of the start before this one
         self.quoted = False  # what is read now may be the text of a request
         self.over = False  # the log of this server ends here
@@ -142,12 +144,24 @@ class Burst:
         crash = self.crash
         if crash is None:
             return []
+        if crash.group[0] != self.group[0]:  # another node's: that one closes it
+            self.crash = None
+            return []
         crash.end = self.ending.known
         event = self._event(Change.CLOSED, ended if ended is not None else self.last)
         self.crash = None
         self.before = remember(event.crash, self.before)
         self._held.take()
         return [event]
+
+    def join(self, host: Burst) -> list[CrashEvent]:
+        """What opened here is the crash that is open on another node of the unit: one crash, seen from both."""
+        assert self.crash is not None
+        assert host.crash is not None
+        for entry in self.crash.entries:
+            host.crash.add(entry)
+        self.crash = host.crash
+        return host._amended()
 
     def drop(self) -> None:
         """What was held back was nothing."""
@@ -216,15 +230,17 @@ class Burst:
         assert crash.root is not None
         world = picture.context.flags.get("tp_size", "")
         missing = suspects(crash.root, crash.entries, self.tags, int(world) if world.isdecimal() else 0)
-        sequel = self.before is not None and follows(picture, self.before)
-        if not missing and not sequel:
-            return picture
-        why = picture.root.why
+        why, before = picture.root.why, ""
         if missing:
             why += f"; {', '.join(missing)} never reached it"
-        if sequel and self.before is not None:
+        if self.sibling is not None and same_moment(picture, self.sibling):
+            before = self.sibling.id
+            why += f"; another node, {self.sibling.host}, had failed by then ({self.sibling.root.cause.exception})"
+        elif self.before is not None and follows(picture, self.before):
+            before = self.before.id
             why += f"; it may only follow the crash before it ({self.before.what}), which left it no room"
+        if why == picture.root.why:
+            return picture
         root = replace(picture.root, why=why)
-        before = self.before.id if sequel and self.before is not None else ""
         failures = (root, *picture.failures[1:])
         return replace(picture, root=root, failures=failures, suspects=missing, follows=before)

@@ -17,7 +17,7 @@ from triage.lanes import Lanes
 from triage.lines import Parsed, is_progress, parse
 from triage.manager import Word, read_kernel
 from triage.milestones import STOP_TEXTS, Progress
-from triage.model import Context, CrashEvent, Grade, Line, Phase, Role
+from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
 from triage.payload import WAIT, Payload, opens
 from triage.signs import Kind, Sign
 
@@ -80,6 +80,27 @@ class Run:
     def after(self, other: Run) -> None:
         """The unit was started again: this run comes after that one."""
         self._burst.before = other._burst.before
+
+    @property
+    def cluster(self) -> tuple[str | None, str, str] | None:
+        """Unit, number of nodes and meeting point where the server runs on several nodes."""
+        flags = self.progress.context().flags
+        nodes, address = flags.get("nnodes", ""), flags.get("dist_init_addr", "")
+        return (self.group[1], nodes, address) if nodes.isdecimal() and int(nodes) > 1 and address else None
+
+    def told(self, other: Run, events: list[CrashEvent]) -> list[CrashEvent] | None:
+        """Another node of this unit has something to tell; what is to be told instead, if it is of our open crash."""
+        for event in events:
+            if event.change is Change.OPENED and event.crash.host == other.group[0]:
+                if self.crashing and other.crashing and self.near(event.crash.started, GROUP_QUIET):
+                    own = [each for each in events if each.crash.key != event.crash.key]
+                    return own + other._burst.join(self._burst)
+                self._burst.sibling = event.crash
+            elif event.change is Change.CLOSED and self._burst.crash is not None:
+                if self._burst.crash.group[0] == event.crash.host:
+                    self._burst.crash = None
+                self._burst.sibling = event.crash
+        return None
 
     def call(self, unit: str) -> None:
         """The unit's name, where only the manager's text tells it."""
