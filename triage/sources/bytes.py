@@ -10,6 +10,7 @@ import gzip
 import io
 import lzma
 import sys
+import zlib
 from typing import IO, Any, cast
 
 from triage.model import InputError
@@ -108,7 +109,12 @@ class Bytes:
     def _more(self) -> bool:
         if self._end:
             return False
-        chunk = self._raw.read1(CHUNK) if hasattr(self._raw, "read1") else self._raw.read(CHUNK)
+        try:
+            chunk = self._raw.read1(CHUNK) if hasattr(self._raw, "read1") else self._raw.read(CHUNK)
+        except archive_errors() as error:
+            # A damaged archive, a disk that fails: what was read before is worth a diagnosis, graded as cut.
+            self._notes.broken = str(error) or type(error).__name__
+            chunk = b""
         if not chunk:
             self._end = True
             return False
@@ -145,8 +151,10 @@ def _zstd(raw: IO[bytes]) -> IO[bytes]:
 
 
 def archive_errors() -> tuple[type[Exception], ...]:
+    """What reading raises where a disk fails or an archive is damaged or cut."""
     module = sys.modules.get("zstandard")
-    return (module.ZstdError,) if module is not None else ()
+    zstd: tuple[type[Exception], ...] = (module.ZstdError,) if module is not None else ()
+    return (OSError, EOFError, zlib.error, lzma.LZMAError, *zstd)
 
 
 def decode(raw: bytes, notes: Notes) -> str:

@@ -10,13 +10,14 @@ kernel's lines in it are known by their writer's name.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import lzma
+import re
 import sys
 import time as clock
 from collections.abc import Iterable, Iterator
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
@@ -70,23 +71,22 @@ class StreamSource:
         self._notes = Notes()
 
     def batches(self) -> Iterator[Batch]:
-        """Batches until the end. Raises InputError where the bytes are no such file (a damaged archive)."""
+        """Batches until the end, or to where it breaks off. Raises InputError where not even one line can be read."""
         lines: list[Line] = []
         last: int | None = None
-        try:
-            for line in self._lines():
-                if line.time is not None:
-                    if self._since is not None and line.time < self._since:
-                        continue
-                    last = line.time
-                lines.append(line)
-                if len(lines) >= BATCH:
-                    yield Batch(tuple(lines), time=last)
-                    lines = []
-        except (OSError, EOFError, lzma.LZMAError) as error:
-            self._notes.broken = str(error) or type(error).__name__
-        except archive_errors() as error:
-            self._notes.broken = str(error)
+        some = False
+        for line in self._lines():
+            some = True
+            if line.time is not None:
+                if self._since is not None and line.time < self._since:
+                    continue
+                last = line.time
+            lines.append(line)
+            if len(lines) >= BATCH:
+                yield Batch(tuple(lines), time=last)
+                lines = []
+        if self._notes.broken and not some:
+            raise InputError(f"{self.name} cannot be read: {self._notes.broken}")
         yield Batch(tuple(lines), time=last, notices=self._notices())
 
     def _notices(self) -> tuple[str, ...]:
@@ -101,7 +101,10 @@ class StreamSource:
             self._raw.close()
 
     def _lines(self) -> Iterator[Line]:
-        data = Bytes(unpacked(self._raw), self._notes)
+        try:
+            data = Bytes(unpacked(self._raw), self._notes)
+        except archive_errors() as error:
+            raise InputError(f"{self.name} cannot be read: {error or type(error).__name__}") from error
         head = data.look()
         kind = "json" if _is_json(head) else "export" if _is_export(head) else "short" if _is_short(head) else "text"
         lines = self._read(kind, data, self._units, self._notes)
@@ -146,7 +149,8 @@ class Units:
 
 def _is_json(head: bytes) -> bool:
     first = head.lstrip(b"\x1e \r\n\t").split(b"\n", 1)[0]
-    return first.startswith(b"{") and (b'"MESSAGE"' in first or b'"__REALTIME_TIMESTAMP"' in first)
+    known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', b'{"log":')
+    return first.startswith(b"{") and any(name in first for name in known)
 
 
 def _is_export(head: bytes) -> bool:
@@ -164,8 +168,10 @@ def _is_short(head: bytes) -> bool:
 
 
 def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
-    """`journalctl -o json`: one object a line."""
+    """`journalctl -o json`: one object a line; or a container engine's own file of {"log", "stream", "time"}."""
+    n = 0
     while (raw := data.line()) is not None:
+        n += 1
         raw = raw.strip(b"\x1e \r\t")
         if not raw:
             continue
@@ -177,10 +183,23 @@ def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
         if not isinstance(entry, dict):
             notes.malformed += 1
             continue
+        if "MESSAGE" not in entry and isinstance(entry.get("log"), str):
+            yield _engine_line(entry, n)
+            continue
         cut = "MESSAGE" in entry and entry["MESSAGE"] is None
         notes.nulls += cut
+        cut = cut or bool(notes.broken)
         fields = {name: value for name, item in entry.items() if (value := _json_value(item, notes)) is not None}
         yield from _entry(fields, units, cut=cut)
+
+
+def _engine_line(entry: dict[str, Any], n: int) -> Line:
+    """A line of a container engine's json-file log; a long one comes in pieces, of which only the last has its end."""
+    text, time = entry["log"], None
+    with contextlib.suppress(ValueError, TypeError):
+        stamp = re.sub(r"(\.\d{6})\d*", r"\1", str(entry.get("time", "")))  # nanoseconds are more than Python reads
+        time = int(datetime.fromisoformat(stamp).timestamp() * 1_000_000)
+    return Line(clean(text).rstrip("\r\n"), n=n, time=time, cut=not text.endswith("\n"))
 
 
 def _json_value(item: Any, notes: Notes) -> str | None:
@@ -236,7 +255,7 @@ def read_text(data: Bytes, notes: Notes, zone: tzinfo | None, *, journalctl: boo
         if journalctl:
             yield _journalctl_line(text, n, times)
         else:
-            yield Line(text, n=n, time=times.of(text), cut=len(raw) >= MAX_LINE)
+            yield Line(text, n=n, time=times.of(text), cut=len(raw) >= MAX_LINE or bool(notes.broken))
 
 
 def _journalctl_line(text: str, n: int, times: _Times) -> Line:
