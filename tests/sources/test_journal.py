@@ -272,3 +272,19 @@ def test_what_runs_is_read_from_its_start(tmp_path: Path) -> None:
         (first + 2_000_000, soon - RECENT),
         (soon - RECENT, None),
     ]
+
+
+def test_a_folder_of_another_machines_journals_is_followed_as_it_grows(tmp_path: Path) -> None:
+    folder = tmp_path / "remote"
+    folder.mkdir()
+    make_journal(folder / "a.journal", entry(1, "first"))
+    source = open_source(f"journal:{folder}", follow=True)
+    seen: list[str] = []
+    for turn, batch in enumerate(source.batches()):
+        seen += [line.text for line in batch.lines]
+        if seen == ["first"] and not batch.lines:  # the end was reached, and it goes on
+            make_journal(folder / "a.journal", entry(2, "second"))
+        if "second" in seen or turn > 200:
+            source.close()
+            break
+    assert seen == ["first", "second"]

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
+import traceback
+from typing import NoReturn
 
 import click
 
@@ -80,3 +84,17 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        click.echo(f"triage: {error}", err=True)
+        _end(70)
+    except Exception:  # noqa: BLE001 - exit 1 means 'a crash was found' to whoever calls scan
+        traceback.print_exc()
+        click.echo("triage: this is a defect of triage; please report it with the lines above", err=True)
+        _end(70)
+
+
+def _end(code: int) -> NoReturn:
+    """Without Python's own flush at exit, which would fail on the same full disk and change the code."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)

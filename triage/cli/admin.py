@@ -41,11 +41,17 @@ def upgrade() -> None:
 def check(as_json: bool) -> None:
     """Is the file sound, and of this version? Exit 1 where it is not."""
     from triage.cli.identity import enter
+    from triage.model import Unreachable
     from triage.store import open_store
 
-    store = open_store(enter().settings)
-    faults, health = store.faults(), store.health()
-    store.close()
+    settings = enter().settings
+    try:
+        store = open_store(settings)
+        faults, health = store.faults(), store.health()
+        store.close()
+    except Unreachable as error:  # damaged so far that it does not even open
+        click.echo(f"triage: {error}", err=True)
+        sys.exit(1 if Path(settings.database.removeprefix("sqlite:///")).exists() else error.exit_code)
     if as_json:
         facts = {"revision": health.revision, "bytes": health.database_bytes, "faults": list(faults)}
         print_json({"schema": 1, **facts})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triage.cli.screen import document, echo, moment, print_json, table
+from triage.model import InputError
 
 if TYPE_CHECKING:
     from triage.cli.identity import Session
@@ -245,6 +246,8 @@ def mute(number: int, until: str, why: str) -> None:
     """No alerts of it until then. `--until now` ends a mute."""
     now = _now()
     end = moment_of(until, now)
+    if end < now and until != "now":
+        raise InputError(f"--until {until} has passed: give a time to come, or 'now' to end a mute")
     with _store() as (store, session):
         store.mute(number, end, why, session.who, now)
     click.echo(f"Incident {number} is muted until {moment(end)}." if end > now else f"Incident {number} is not muted.")

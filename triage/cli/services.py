@@ -93,7 +93,7 @@ def watch(specs: str) -> None:
     store = open_store(settings, upgrade=True)
     cursor, contexts = store.resume(specs)
     rulebook = Rulebook.load(rule_folders(*settings.rules))
-    source = open_source(specs, units=settings.units, cursor=cursor)
+    source = open_source(specs, units=settings.units, cursor=cursor, follow=True)
     meter = Meter()
     told = 0.0
 

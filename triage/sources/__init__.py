@@ -18,12 +18,13 @@ def open_source(
     cursor: str | None = None,
     since: int | None = None,
     tz: str | None = None,
+    follow: bool = False,
 ) -> Source:
     """SPEC: `journal:` (live), `journal:FILE-or-FOLDER`, a file, or `-` for stdin.
 
     `cursor` goes on after what was read before; `since` (microseconds UTC) leaves out what is older; `tz` is the zone
-    of a text's times that carry none. Raises InputError where there is nothing to read, Unreachable without the
-    journal's library."""
+    of a text's times that carry none; `follow`: a folder of journals (of other machines, say) is read on as it grows.
+    Raises InputError where there is nothing to read, Unreachable without the journal's library."""
     if spec.startswith("journal:"):
         from triage.sources.journal import JournalSource
 
@@ -31,7 +32,8 @@ def open_source(
         place = Path(where) if where else None
         if place is not None and not place.exists():
             raise InputError(f"{where} does not exist: give a journal file or folder after 'journal:'")
-        return JournalSource(spec, place=place, units=units, cursor=cursor, since=since)
+        follows = place is None or (follow and place.is_dir())
+        return JournalSource(spec, place=place, units=units, cursor=cursor, since=since, follow=follows)
     from triage.sources.stream import open_stream
 
     return open_stream(spec, units=units, since=since, tz=tz)

@@ -61,8 +61,10 @@ class JournalSource:
         units: Iterable[str],
         cursor: str | None = None,
         since: int | None = None,
+        follow: bool | None = None,
     ) -> None:
         self.name = name
+        self._follows = place is None if follow is None else follow
         self._place = place
         self._globs = tuple(units)
         self._cursor = cursor
@@ -88,7 +90,7 @@ class JournalSource:
             self._resume()
         if not self._cursor:
             yield from self._beginning()
-        if self._place is None:
+        if self._follows:
             yield from self._follow()
         else:
             yield from self._until(None)
