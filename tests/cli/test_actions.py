@@ -61,6 +61,9 @@ def test_applied_shown_and_undone(store: Store, run: Type, root: Path, incident:
     assert json.loads(run("actions", "show", "i1-1", "--json").stdout)["action"]["state"] == "unverified"
     assert "i1-1" in run("workarounds").stdout
     assert json.loads(run("workarounds", "list", "--json").stdout)["items"][0]["name"] == "i1-1"
+    assert json.loads(run("workarounds", "--json").stdout) == json.loads(run("workarounds", "list", "--json").stdout)
+    assert json.loads(run("workarounds", "--json", "--unit", "sglang-x.service").stdout)["items"] == []
+    assert run("workarounds", "--json", "list").exit_code == 2
     again = run("apply", "1", "--yes", "--root", str(root))
     assert again.exit_code == 3
     assert "already there" in str(again.exception)

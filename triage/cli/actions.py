@@ -267,11 +267,15 @@ def show(action: str, as_json: bool) -> None:
 
 
 @click.group(invoke_without_command=True)
+@click.option("--unit", help="Only this unit's.")
+@_JSON
 @click.pass_context
-def workarounds(context: click.Context) -> None:
-    """Applied remedies still in force: the debt."""
+def workarounds(context: click.Context, unit: str | None, as_json: bool) -> None:
+    """Applied remedies still in force: the debt. Without a command: `list`."""
     if context.invoked_subcommand is None:
-        context.invoke(debts, unit=None, as_json=False)
+        context.invoke(debts, unit=unit, as_json=as_json)
+    elif unit or as_json:
+        raise click.UsageError(f"--unit and --json go after `{context.invoked_subcommand}`")
 
 
 @workarounds.command("list")
