@@ -12,7 +12,17 @@ from dataclasses import replace
 
 from triage.actions.policy import Policy
 from triage.model import EMPTY, Edit, Plan, Refused, Remedy, Unit
-from triage.units.dropin import InForce, Rendered, Standing, check_own_file, diff, mask_argv, mask_value, render
+from triage.units.dropin import (
+    InForce,
+    Rendered,
+    Standing,
+    check_own_file,
+    diff,
+    mask_argv,
+    mask_value,
+    render,
+    still_runs,
+)
 from triage.units.edits import DoesNotFit, apply_edits, draft, server, with_present
 from triage.units.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
 
@@ -38,7 +48,7 @@ def plan(
         raise Refused(f"{remedy.id} cannot be carried out by triage: {remedy.title}")
     if remedy.blocked_by:
         raise Refused(f"{remedy.id} does not fit here: {remedy.blocked_by}")
-    check_own_file(unit, known)
+    check_own_file(unit, known, root)
     new = InForce(action, incident, rule, remedy.id, now, remedy.edits)
     try:
         rendered = render(unit, known.actions, new, root=root)
@@ -61,7 +71,7 @@ def plan_rollback(unit: Unit, known: Standing, target: str, *, action: str, now:
         raise Refused(f"{target} is not in force on {unit.name} (in force: {standing}): nothing to undo")
     removed = not any(own_drop_in(file.path) for file in unit.files)
     if not removed:
-        check_own_file(unit, known)
+        check_own_file(unit, known, root)
     rest = () if removed else tuple(item for item in known.actions if item.action != target)
     rendered = render(unit, rest, root=root)
     done = InForce(action, gone.incident, gone.rule, gone.remedy, now, ())
@@ -69,6 +79,7 @@ def plan_rollback(unit: Unit, known: Standing, target: str, *, action: str, now:
     if not removed:
         return result
     note = f"the drop-in was removed by hand: {target} and whatever else stood in it is closed, nothing is touched"
+    note += still_runs(unit.name, root)
     return replace(result, notes=(*result.notes, note))
 
 

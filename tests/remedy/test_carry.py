@@ -182,6 +182,7 @@ def test_a_file_removed_by_hand_closes_all_its_actions(machine: Machine) -> None
     record = machine.carry(machine.rollback_request("i3-1", "i3-3"))
     assert record.result.state is ActionState.UNDONE
     assert "removed by hand" in record.result.text
+    assert "still runs with it" in record.result.text
     assert machine.manager.facts()["starts"] == starts
     assert standing(machine.ledger.results(), UNIT).actions == ()
     machine.carry(machine.apply_request(action="i3-4"))

@@ -140,13 +140,21 @@ def test_a_file_changed_removed_or_placed_by_hand_is_refused() -> None:
     target = unit("kimi-k26-dflash")
     text = planned(target, DISABLE_GRAPH).drop_in_text
     known = standing(text, action("i3-1", DISABLE_GRAPH))
-    with pytest.raises(Refused, match="changed by hand"):
+    with pytest.raises(Refused, match="changed by hand") as refused:
         planned(with_file(target, text + "#"), CAP, known=known)
+    path = f"/etc/systemd/system/{target.name}.d/zzz-triage.conf"
+    assert f"rm {path} && systemctl daemon-reload && triage rollback i3-1" in str(refused.value)
+    assert "runs on the loaded command until it is restarted" in str(refused.value)
+    assert "revert" not in str(refused.value)
+    with pytest.raises(Refused, match=f"then rm /copies{path} && triage rollback i3-1 --root /copies$"):
+        planned(with_file(target, text + "#"), CAP, known=known, root="/copies")
     with pytest.raises(Refused, match="removed by hand"):
         planned(target, CAP, known=known)
     with pytest.raises(Refused, match="no action of triage"):
         planned(with_file(target, text), CAP)
-    assert "removed by hand" in plan_rollback(target, known, "i3-1", action="i3-2", now=NOW).notes[-1]
+    note = plan_rollback(target, known, "i3-1", action="i3-2", now=NOW).notes[-1]
+    assert "removed by hand" in note
+    assert f"still runs with it: systemctl daemon-reload && systemctl restart {target.name}" in note
 
 
 def test_what_triage_cannot_carry_out_is_refused_with_the_reason() -> None:

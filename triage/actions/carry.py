@@ -19,7 +19,17 @@ from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.readiness import Proof
 from triage.model import ActionState, Refused, Request, Unit, UnitFile, VerificationFailed
-from triage.units.dropin import InForce, Rendered, Standing, check_own_file, in_force, mode, render, standing
+from triage.units.dropin import (
+    InForce,
+    Rendered,
+    Standing,
+    check_own_file,
+    in_force,
+    mode,
+    render,
+    standing,
+    still_runs,
+)
 from triage.units.edits import Draft, draft
 from triage.units.systemctl import Loaded, Manager, check_environment
 from triage.units.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
@@ -103,7 +113,7 @@ class Carrier:
             self._check_unit(request, unit)
             if request.kind == "rollback" and known.digest and not self._digest(unit.name):
                 return self._removed_by_hand(record, known)
-            check_own_file(unit, known)
+            check_own_file(unit, known, self.root)
         with record.step("render"):
             rendered = self._render(request, unit, known)
             if _digest_of(rendered.text) != request.result_digest:
@@ -145,6 +155,7 @@ class Carrier:
         names = ", ".join(item.action for item in known.actions)
         record.keep(by_hand="1")
         text = f"the drop-in was removed by hand before: {names} closed, nothing was touched"
+        text += still_runs(record.request.unit, self.root)
         record.settle(ActionState.UNDONE, text, "")
         return False
 

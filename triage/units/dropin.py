@@ -105,7 +105,7 @@ def in_force(request: Request) -> InForce:
     return InForce(request.action, request.incident, request.rule, request.remedy, request.time, request.edits)
 
 
-def check_own_file(unit: Unit, known: Standing) -> None:
+def check_own_file(unit: Unit, known: Standing, root: str = "") -> None:
     """Raise Refused where the file is not as triage left it, or would not have the last word."""
     present = ""
     for file in unit.files:
@@ -124,7 +124,21 @@ def check_own_file(unit: Unit, known: Standing) -> None:
         raise Refused(f"{path} was removed by hand while {names} stood in it: settle that with triage rollback")
     if not known.digest:
         raise Refused(f"{path} is there, but no action of triage put it there: move it away first")
-    raise Refused(f"{path} was changed by hand since {names}: remove it (systemctl revert {unit.name}), then try again")
+    # Not `systemctl revert`: that would take the operator's own override.conf with it.
+    away = f"rm {root}{path}" + ("" if root else " && systemctl daemon-reload")
+    runs = "" if root else f"; {unit.name} runs on the loaded command until it is restarted"
+    raise Refused(
+        f"{path} was changed by hand since {names}: save its text elsewhere if it is wanted, then {away} "
+        f"&& triage rollback {known.actions[0].action}{f' --root {root}' if root else ''}{runs}"
+    )
+
+
+def still_runs(unit: str, root: str = "") -> str:
+    """What to add where a drop-in is gone and nothing was restarted."""
+    if root:
+        return ""
+    mend = f"systemctl daemon-reload && systemctl restart {unit}"
+    return f"; a server that was not restarted since still runs with it: {mend}"
 
 
 def mode(unit: Unit) -> int:
