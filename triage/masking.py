@@ -48,7 +48,8 @@ def mask(text: str) -> str:
 
 def _hide(match: re.Match[str]) -> str:
     value = match["value"]
-    if value.strip("'\"") in _WORDS or not value.strip("'\""):
+    bare = value.strip("'\"")
+    if bare in _WORDS or not bare or MASK.startswith(bare):  # masked before: masking twice changes nothing
         return match[0]
     quote = value[0] if value[0] in "'\"" else ""
     return f"{match['head']}{quote}{MASK}{quote}"
