@@ -20,7 +20,7 @@ from triage.catalogue import catalogue
 from triage.model import Crash, CrashEvent, Edit, Outcome, Refused
 from triage.offer import spelled
 from triage.releases import covers
-from triage.rule import PLACEHOLDER, Pattern, Proof, Rule, Sample
+from triage.rule import PLACEHOLDER, EditText, Pattern, Proof, Rule, Sample
 from triage.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
 from triage.sources import open_source
@@ -177,6 +177,12 @@ def _edits(rule: Rule) -> Iterator[Problem]:
     """Would root's side take the edits? Placeholders stand for something plain."""
     for remedy in rule.remedies:
         for text in remedy.edits:
+            if text.op in ("step-flag", "scale-flag") and not _bounded(text):
+                yield Problem(
+                    text.mark,
+                    f"{text.op} {text.names[0]} needs a floor and a ceiling above it: a unit's present value may be"
+                    " far off, and the result has to be one that the server takes",
+                )
             value = text.value
             if isinstance(value, str):
                 value = 1 if PLACEHOLDER.fullmatch(value) else PLACEHOLDER.sub("1", value)
@@ -185,6 +191,10 @@ def _edits(rule: Rule) -> Iterator[Problem]:
                     check_edit(Edit(text.op, PLACEHOLDER.sub("--x", name), value, text.floor, text.ceiling))
                 except Refused as reason:
                     yield Problem(text.mark, f"the edit cannot be carried out: {reason}")
+
+
+def _bounded(text: EditText) -> bool:
+    return text.floor is not None and text.ceiling is not None and text.floor < text.ceiling
 
 
 # ---------------------------------------------------------------- releases

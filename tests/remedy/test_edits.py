@@ -43,6 +43,8 @@ def edited(command: str, edit: Edit) -> list[str]:
         ("--r 100", Edit("scale-flag", "--r", 0.5, 1), "--r 50"),
         ("--m 0.88", Edit("step-flag", "--m", -0.05, 0.6), "--m 0.83"),
         ("--m 0.93", Edit("step-flag", "--m", 0.04, None, 0.95), "--m 0.95"),
+        ("--m 1.2", Edit("step-flag", "--m", -0.05, 0.5, 0.95), "--m 0.95"),
+        ("--m 0.001", Edit("step-flag", "--m", 0.05, 0.1, 0.95), "--m 0.1"),
     ],
 )
 def test_one_edit_changes_one_thing(command: str, edit: Edit, expected: str) -> None:
@@ -58,6 +60,8 @@ def test_one_edit_changes_one_thing(command: str, edit: Edit, expected: str) -> 
         ("--a 3", Edit("cap-flag", "--x", 8), "not in the command"),
         ("--x 8", Edit("cap-flag", "--x", 8), "already at its bound"),
         ("--m 0.4", Edit("scale-flag", "--m", 0.9, 0.5), "already at its bound"),
+        ("--m 0.4", Edit("step-flag", "--m", -0.05, 0.5, 0.95), "already at its bound"),
+        ("--m 0.97", Edit("step-flag", "--m", 0.05, 0.1, 0.95), "already at its bound"),
         ("--m ${M}", Edit("scale-flag", "--m", 0.9), "comes from a variable"),
         ("--m $M", Edit("scale-flag", "--m", 0.9), "comes from a variable"),
         ("--m auto", Edit("scale-flag", "--m", 0.9), "no number"),

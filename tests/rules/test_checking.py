@@ -107,6 +107,21 @@ def test_an_edit_that_cannot_be_carried_out_fails(tmp_path: Path) -> None:
     assert text.startswith("the edit cannot be carried out")
 
 
+@pytest.mark.parametrize("bounds", ["", ", floor: 0.5", ", ceiling: 0.9", ", floor: 0.9, ceiling: 0.5"])
+def test_arithmetic_without_both_bounds_fails(tmp_path: Path, bounds: str) -> None:
+    remedies = f"""remedies:
+  - id: a
+    kind: flag
+    title: A
+    cost: none
+    confirmed: true
+    edits: [{{op: step-flag, name: --mem-fraction-static, value: -0.05{bounds}}}]
+"""
+    write(tmp_path, "moon", rule("{message: the moon is full}", remedies) + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("step-flag --mem-fraction-static needs a floor and a ceiling")
+
+
 def test_a_broken_proof_is_told_with_its_place(tmp_path: Path) -> None:
     write(tmp_path, "moon", rule("{message: the moon is full}") + "---\nsamples:\n  - nam: x\n")
     assert problems(tmp_path) == [

@@ -110,6 +110,101 @@ def test_the_story_is_told_right() -> None:
     }
 
 
+# What would change the answers, the model or who can use the service: advice may name it, an edit may not.
+NEVER_SET = frozenset(
+    [
+        "--load-format",
+        "--skip-tokenizer-init",
+        "--trust-remote-code",
+        "--model-path",
+        "--model",
+        "--revision",
+        "--tokenizer-path",
+        "--tokenizer-mode",
+        "--served-model-name",
+        "--quantization",
+        "--quantization-param-path",
+        "--json-model-override-args",
+        "--chat-template",
+        "--completion-template",
+        "--hf-chat-template-name",
+        "--tool-call-parser",
+        "--reasoning-parser",
+        "--is-embedding",
+        "--allow-auto-truncate",
+        "--enable-custom-logit-processor",
+        "--lora-paths",
+        "--enable-lora",
+        "--speculative-draft-model-path",
+        "--speculative-token-map",
+        "--speculative-accept-threshold-single",
+        "--speculative-accept-threshold-acc",
+        "--random-seed",
+        "--preferred-sampling-params",
+        "--sampling-defaults",
+        "--model-impl",
+        "--torchao-config",
+        "--enable-fp32-lm-head",
+        "--api-key",
+        "--host",
+        "--admin-api-key",
+        "--config",
+        "--download-dir",
+        "--stream-output",
+        "--disable-tokenizer-batch-decode",
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+        "SGLANG_SANITIZE_NAN_LOGITS",
+        "SGLANG_DISABLE_CUDNN_CHECK",
+        "SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK",
+        "SGLANG_USE_MODELSCOPE",
+        "HF_ENDPOINT",
+    ]
+)
+NEVER_TAKEN = frozenset(
+    [
+        "--is-embedding",
+        "--api-key",
+        "--admin-api-key",
+        "--chat-template",
+        "--tool-call-parser",
+        "--reasoning-parser",
+        "--lora-paths",
+        "--model-path",
+        "--tokenizer-path",
+        "--served-model-name",
+        "--kv-cache-dtype",
+        "--dtype",
+    ]
+)
+# Harmless in some values only: those that give up a reduced precision, or ask for what every model can.
+ONLY_AS = {"--kv-cache-dtype": {"auto"}, "--dtype": {"bfloat16"}, "--moe-runner-backend": {"triton", "triton_kernel"}}
+
+
+def test_no_shipped_edit_changes_what_the_service_does() -> None:
+    """Random weights, no text, another model: such a way out is for a person to take, never for `triage apply`."""
+    bad = []
+    for rule in RULES:
+        for remedy in rule.remedies:
+            for edit in remedy.edits:
+                forbidden = NEVER_TAKEN if edit.op in ("remove-flag", "unset-env") else NEVER_SET
+                bad += [f"{rule.id}/{remedy.id}: {edit.op} {name}" for name in edit.names if name in forbidden]
+                if edit.op == "set-flag":
+                    for name in edit.names:
+                        told = "differ" in remedy.cost.split(",")[0]  # said first, in plain words
+                        if edit.value not in ONLY_AS.get(name, {edit.value}) and not told:
+                            bad.append(f"{rule.id}/{remedy.id}: {name} {edit.value}")
+    assert bad == []
+
+
+def test_the_shipped_policy_gives_no_flag_that_changes_what_the_service_does() -> None:
+    """A rule of the site, or a request that was made by hand, comes no further than the shipped rules."""
+    policy = Policy.load(shipped("packaging") / "policy.toml")
+    for name in sorted(name for name in NEVER_SET if name.startswith("--")):
+        for value in ("", "dummy", "auto", "x"):
+            with pytest.raises(Refused):
+                policy.check("sglang.service", [Change("flag", name, None, value)])
+
+
 def test_the_shipped_policy_lets_every_shipped_edit_through() -> None:
     """What a rule offers to carry out, root must not refuse; captured names and values are for planning to judge."""
     policy = Policy.load(shipped("packaging") / "policy.toml")

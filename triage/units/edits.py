@@ -269,11 +269,11 @@ def _computed(edit: Edit, before: str) -> str:
         case _:
             wanted = present + edit.value
     if edit.op != "cap-flag":
-        # A bound never turns the direction round: below its floor a value is left alone, not raised.
-        if edit.floor is not None and wanted < present:
-            wanted = min(present, max(wanted, edit.floor))
-        if edit.ceiling is not None and wanted > present:
-            wanted = max(present, min(wanted, edit.ceiling))
+        # Both bounds hold whatever the direction: 1.2 stepped down comes to the ceiling at most. A bound never turns
+        # the direction round, though: below its floor a value that was to go down is left alone, not raised.
+        bounded = wanted if edit.floor is None else max(wanted, edit.floor)
+        bounded = bounded if edit.ceiling is None else min(bounded, edit.ceiling)
+        wanted = min(present, bounded) if wanted < present else max(present, bounded)
     if re.fullmatch(r"-?\d+", before) and not (edit.op == "cap-flag" and wanted != int(wanted)):
         return str(int(wanted))
     return _text(round(wanted, 4))
