@@ -101,7 +101,8 @@ def refresh(entry: Entry, report: Report) -> None:
 def _quality(entry: Entry) -> None:
     damaged = entry.body is not None and entry.body.damaged
     entry.cut = entry.cut or damaged or any(line.cut for line in entry.lines)
-    entry.mixed = entry.mixed or any(line.fields.get("_LINE_BREAK") == "pid-change" for line in entry.lines)
+    glued = isinstance(entry.body, Traceback) and entry.body.glued
+    entry.mixed = entry.mixed or glued or any(line.fields.get("_LINE_BREAK") == "pid-change" for line in entry.lines)
 
 
 def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, failed: bool) -> tuple[Kind, str, bool]:

@@ -15,7 +15,7 @@ from triage.model import Line
 MAX_LINES = 500
 WAIT = 5_000_000  # log time; a record is written at once
 _REQUEST = re.compile(r"(?:Receive|Finish)[\w ]{0,20}: obj=")
-_OPENS = re.compile(r".{0,200}\b(?:text|prompt|content|messages|inputs?|outputs?)['\"]?[=:] ?['\"\[{]")
+_OPENS = re.compile(r"\b(?:text|prompt|content|messages|inputs?|outputs?)['\"]?[=:] ?['\"\[{]")
 _FIELD = re.compile(r"[\"'], ?[\"']?\w+[\"']?[=:] ?[\w\[{(\"'-]")
 
 
@@ -44,7 +44,10 @@ class Payload:
 
 def opens(text: str) -> bool:
     """Whether a record holds the beginning of a request's text, but not its end."""
-    if _REQUEST.match(text) is None and _OPENS.match(text[:400]) is None:
+    head = text[:400]
+    if "'" not in head and '"' not in head:
+        return False
+    if _REQUEST.match(head) is None and _OPENS.search(head) is None:
         return False
     last = max(text.rfind("'"), text.rfind('"'))
     tail = text[last + 1 :]

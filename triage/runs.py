@@ -117,12 +117,14 @@ class Run:
         text = line.text
         if line.time is not None:
             self._burst.time = line.time
-        if " batch, #" in text[:80] or " batch. #" in text[:80]:
-            if self.lanes.idle:
-                self.progress.work(line)
-                return True
+        if text.endswith('" 200 OK'):
+            return self.lanes.idle
+        if text.find(" batch, #", 0, 80) < 0 and text.find(" batch. #", 0, 80) < 0:
             return False
-        return text.endswith('" 200 OK') and self.lanes.idle
+        if self.lanes.idle:
+            self.progress.work(line)
+            return True
+        return False
 
     def feed(self, line: Line) -> list[CrashEvent]:
         """One line of one of the unit's processes."""

@@ -49,6 +49,8 @@ _ENDS_MESSAGE = (
     "frame #",
     "  what():",
 )
+_NAME = re.compile(r"[\w.<>]*$")  # a function as a frame names it
+_PIECE = re.compile(r'File "[^"]*(?:", line \d|$)|\.py", line \d|\[\d{4}-\d\d-\d\d \d\d:|raceback \(most recent')
 _WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 
 
@@ -101,6 +103,7 @@ class Traceback:
         "_state",
         "at",
         "damaged",
+        "glued",
         "lead",
         "lines",
         "lost",
@@ -123,6 +126,7 @@ class Traceback:
         self.texts: list[str] = []  # of the same lines, prefixes off
         self.opened = 0  # how many of `texts` there were when the first exception line was read
         self.lost = False  # ended in the middle of frames
+        self.glued = False  # a line of it holds pieces of two
         self.damaged = False  # a line of it came without its text
         self._parts = [_Part()]
         self.at = ""  # the last frame's line
@@ -224,14 +228,17 @@ class Traceback:
             self.keep(line, text)
             self._step("frame", text)
             self.at, self.source, self.stage = text, "", Stage.FRAME
+            frame = read_frame(match)
+            self.glued = self.glued or _NAME.match(frame.function) is None
             if len(part.frames) < MAX_FRAMES:
-                part.frames.append(read_frame(match))
+                part.frames.append(frame)
             return Fate.TAKEN
         if headed:
             return self._alien()
         unbarred = _GROUP_BAR.sub("", text, count=1) if text.lstrip()[:1] == "|" else text
         if unbarred[:1] in (" ", "\t", "^", "~"):
             self.keep(line, text)
+            self.glued = self.glued or _PIECE.search(text) is not None
             if not unbarred.strip(" \t^~"):
                 self._step("marks", text)
                 self.stage = Stage.MARKS
@@ -240,6 +247,7 @@ class Traceback:
                 self.source, self.stage = text, Stage.SOURCE
             return Fate.TAKEN
         found = exception_line(unbarred)
+        self.glued = self.glued or _PIECE.search(text) is not None
         if found is None:
             return self._alien()
         part.name, first = found

@@ -107,3 +107,29 @@ def test_frames_that_come_again_and_again_are_put_in_their_order():
         lines = shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
         crashes = crashes_of(story.as_text([*lines, *story.parent_gives_up(12_500)]))
         assert (told(crashes), [crash.grade for crash in crashes]) == (want, [Grade.COMPLETE])
+
+
+def torn(lanes, seed, often):
+    """The writers' bytes; they take turns at line ends, now and then within a line."""
+    pick = random.Random(seed)
+    rest = ["".join(said.text + "\n" for said in lane) for lane in lanes]
+    out = ""
+    while any(rest):
+        n = pick.choice([n for n, text in enumerate(rest) if text])
+        end = rest[n].find("\n") + 1
+        if pick.random() < often:
+            end = pick.randint(1, end)
+        out, rest[n] = out + rest[n][:end], rest[n][end:]
+    return out.encode()
+
+
+@pytest.mark.parametrize("often", [0.01, 0.1, 0.5])
+def test_writers_that_break_into_each_others_lines_are_never_wrong_with_a_good_grade(often):
+    frames = layered(2)
+    name, message = story.NONE_TYPE.split(": ", 1)
+    want = (name, message, [line for _, line, _, _ in frames])
+    for seed in range(25):
+        for crash in crashes_of(torn([ranked(rank, frames=frames) for rank in range(4)], seed, often)):
+            cause = crash.root.cause
+            told = (cause.exception, cause.message, [frame.line for frame in cause.frames])
+            assert told == want or crash.grade in (Grade.MIXED, Grade.CUT)
