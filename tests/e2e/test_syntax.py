@@ -6,7 +6,7 @@ import json
 
 from tests.e2e.box import Box
 from tests.remedy.fixtures import DISABLE_GRAPH, UNITS, planned, with_file
-from triage.actions.carry import mismatch
+from triage.actions.compare import mismatch
 from triage.model import Edit, Unit, UnitFile
 from triage.units.edits import draft
 from triage.units.systemctl import Loaded, object_path

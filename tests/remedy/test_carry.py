@@ -1,5 +1,6 @@
 """One request carried out: cured, not cured, refused, undone; files are the new ones or the old ones, byte for byte."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.remedy.machine import NOW, UNIT, USELESS, Machine
 from triage.actions.policy import Policy
-from triage.model import ActionState, Edit, Refused, StepState
+from triage.model import ActionResult, ActionState, Edit, Refused, Request, StepState
 from triage.units.dropin import standing
 
 CAP = Edit("cap-flag", "--speculative-dflash-block-size", 4)
@@ -188,6 +189,52 @@ def test_a_file_removed_by_hand_closes_all_its_actions(machine: Machine) -> None
     machine.carry(machine.apply_request(action="i3-4"))
     machine.carry(machine.rollback_request("i3-4", "i3-5"))
     assert machine.files() == before
+
+
+def stuck(machine: Machine, request: Request) -> ActionResult:
+    """A kill after the write, then a hand in the file: root may neither go on nor take it back."""
+    begun = machine.carrier()
+    begun.manager.reload = lambda: os._exit(9)  # type: ignore[method-assign]
+    machine.ledger.claim(request)
+    child = os.fork()
+    if child == 0:
+        begun.carry(request)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    del machine.manager.reload  # type: ignore[method-assign]
+    machine.drop_in.write_text(machine.drop_in.read_text() + "# mine\n")
+    return machine.carrier().carry(request).result
+
+
+def test_an_action_that_could_not_be_taken_back_stays_in_force_until_it_is_undone(machine: Machine) -> None:
+    before = machine.files()
+    result = stuck(machine, machine.apply_request())
+    assert result.state is ActionState.ROLLBACK_FAILED
+    assert "still holds it: triage rollback i3-1" in result.text
+    assert [item.action for item in standing(machine.ledger.results(), UNIT).actions] == ["i3-1"]
+    for ask in (lambda: machine.apply_request(CAP, action="i3-2"), lambda: machine.rollback_request("i3-1", "i3-2")):
+        with pytest.raises(Refused, match=r"changed by hand since i3-1: .* rm .* triage rollback i3-1"):
+            ask()
+    machine.drop_in.unlink()
+    assert machine.carry(machine.rollback_request("i3-1", "i3-2")).result.state is ActionState.UNDONE
+    undone = machine.ledger.result("i3-1")
+    assert undone is not None
+    assert undone.state is ActionState.UNDONE
+    assert standing(machine.ledger.results(), UNIT).actions == ()
+    machine.drop_in.parent.rmdir()
+    machine.carry(machine.apply_request(action="i3-3"))
+    machine.carry(machine.rollback_request("i3-3", "i3-4"))
+    assert machine.files() == before
+
+
+def test_an_action_whose_old_bytes_are_gone_is_undone_like_any_other(machine: Machine) -> None:
+    machine.carry(machine.apply_request())
+    machine.ledger.save_old = lambda action, data: None  # type: ignore[method-assign]
+    harmful = Edit("remove-flag", "--disable-cuda-graph")
+    result = machine.carry(machine.apply_request(harmful, action="i3-2")).result
+    assert result.state is ActionState.ROLLBACK_FAILED
+    assert [item.action for item in standing(machine.ledger.results(), UNIT).actions] == ["i3-1", "i3-2"]
+    assert machine.carry(machine.rollback_request("i3-2", "i3-3")).result.state is ActionState.UNDONE
+    assert "    --disable-cuda-graph\n" in machine.drop_in.read_text()
 
 
 def test_a_stopped_unit_is_not_started_by_undoing(machine: Machine) -> None:

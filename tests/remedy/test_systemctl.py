@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.remedy.fixtures import UNITS, unit, with_file
-from triage.actions.carry import mismatch
+from triage.actions.compare import mismatch
 from triage.model import InputError, NotPermitted, Refused
 from triage.units.edits import draft
 from triage.units.systemctl import Folder, Loaded, Systemd, check_environment, object_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -86,6 +87,18 @@ def test_an_action_applied_without_proof_is_in_force_but_mitigates_nothing(store
     store.import_result(made_result(state=ActionState.UNVERIFIED), AFTER)
     assert state(store) is IncidentState.OPEN
     assert len(store.workarounds()) == 1
+
+
+def test_an_action_that_could_not_be_taken_back_stays_on_the_list_until_it_is_undone(store: Store) -> None:
+    failed = made_result(state=ActionState.ROLLBACK_FAILED)
+    store.import_result(failed, AFTER)
+    assert store.workarounds() == ()
+    store.import_result(replace(failed, measured={"stands": "yes"}), AFTER)
+    assert [row.name for row in store.workarounds()] == ["a1"]
+    assert state(store) is IncidentState.OPEN
+    store.import_result(undo(), AFTER + SECOND)
+    assert store.workarounds() == ()
+    assert store.action("a1").state is ActionState.UNDONE
 
 
 def undo(name: str = "r1", target: str = "a1", end: ActionState = ActionState.UNDONE) -> object:

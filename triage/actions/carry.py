@@ -10,16 +10,17 @@ is done), back (a kill: go on restoring). Each deed looks first at what is there
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from triage.actions.compare import mismatch
 from triage.actions.ledger import Ledger, Record
 from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.readiness import Proof
 from triage.model import ActionState, Refused, Request, Unit, UnitFile, VerificationFailed
 from triage.units.dropin import (
+    STANDS,
     InForce,
     Rendered,
     Standing,
@@ -31,7 +32,7 @@ from triage.units.dropin import (
     still_runs,
 )
 from triage.units.edits import Draft, draft
-from triage.units.systemctl import Loaded, Manager, check_environment
+from triage.units.systemctl import Manager, check_environment
 from triage.units.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
 
 _ATTEMPTS = 5  # starts of one action; then what is there is restored rather than tried again
@@ -94,8 +95,7 @@ class Carrier:
                 raise Refused(f"it was begun {_attempts(record)} times")
             self._back(record)
         except Exception as reason:  # noqa: BLE001 - the last resort is to say so
-            text = f"{record.kept.get('reason', '')}; and taking it back failed: {reason}"
-            record.settle(ActionState.ROLLBACK_FAILED, text, self._digest(record.request.unit))
+            self._stuck(record, f"{record.kept.get('reason', '')}; and taking it back failed: {reason}")
 
     # ------------------------------------------------------------ before anything is touched
 
@@ -304,6 +304,17 @@ class Carrier:
                     raise VerificationFailed(f"{unit.name} was up before and is not now: {answer.text}")
         record.settle(ActionState.ROLLED_BACK, f"{reason}; {told}", record.kept["old_digest"])
 
+    def _stuck(self, record: Record, text: str) -> None:
+        """Neither forward nor back. While the file is not the old one, the action stays in force."""
+        request, now = record.request, self._digest(record.request.unit)
+        if request.kind == "apply" and now not in ("", record.kept["old_digest"]):
+            record.measure(**{STANDS: "yes"})
+            undo = f"triage rollback {request.action}" + (f" --root {self.root}" if self.root else "")
+            text = (
+                f"{text}; {drop_in_path(request.unit)} still holds it: {undo} takes it away or says what to do by hand"
+            )
+        record.settle(ActionState.ROLLBACK_FAILED, text, now)
+
     def _restore(self, record: Record) -> None:
         unit, now, old = record.request.unit, self._digest(record.request.unit), record.kept["old_digest"]
         if now == old:
@@ -330,48 +341,14 @@ class Carrier:
         for result in self.ledger.results():
             other = result.request
             theirs = (other.unit, other.root, other.kind) == (request.unit, request.root, "apply")
-            standing_still = result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED)
+            stuck = result.state is ActionState.ROLLBACK_FAILED and STANDS in result.measured
+            standing_still = stuck or result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED)
             if theirs and standing_still and (by_hand or other.action == request.target):
                 self.ledger.write_result(replace(result, state=ActionState.UNDONE))
 
     def _digest(self, unit: str) -> str:
         data = self.place.read(unit)
         return "" if data is None else digest(data.decode("utf-8", "surrogateescape"))
-
-
-# ---------------------------------------------------------------- comparing
-
-
-def mismatch(state: Draft, held: Loaded) -> str:
-    """Why the manager does not hold what the draft says; '' where it does."""
-    wanted = [command.argv for command in state.commands]
-    if len(wanted) != len(held.commands):
-        return f"{len(held.commands)} commands instead of {len(wanted)}"
-    for ours, theirs in zip(wanted, held.commands, strict=True):
-        if len(ours) != len(theirs):
-            return f"the command has {len(theirs)} words instead of {len(ours)}"
-        for our, their in zip(ours, theirs, strict=True):
-            if not _loaded_as(our, their):
-                return "a word of the command is another one"
-    variables = dict(state.base.environment)
-    variables |= {name: value.replace("%", "%%") for name, value in state.environment.items() if value is not None}
-    loaded = dict(item.partition("=")[::2] for item in held.environment)
-    if set(variables) != set(loaded):
-        return f"the environment has other names: {sorted(set(variables) ^ set(loaded))[:5]}"
-    for name, value in variables.items():
-        if not _loaded_as(value, loaded[name]):
-            return f"{name} has another value"
-    unset = {*state.base.unset, *(name for name, value in state.environment.items() if value is None)}
-    return "" if unset <= set(held.unset) else "a variable is not taken away"
-
-
-def _loaded_as(source: str, held: str) -> bool:
-    """Whether the manager may have made `held` of `source`: a specifier may stand for anything."""
-    parts = re.split(r"(%.)", source)
-    pattern = "".join(
-        "%" if part == "%%" else ".*" if part.startswith("%") and len(part) == 2 else re.escape(part) for part in parts
-    )
-    return re.fullmatch(pattern, held, re.S) is not None
 
 
 def _attempts(record: Record) -> int:

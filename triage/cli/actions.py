@@ -288,8 +288,13 @@ def debts(unit: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 1, "items": [document(row) for row in rows]})
         return
-    cells = [(row.name, moment(row.effective_at), row.unit, row.remedy, row.cost or "-") for row in rows]
-    table(("ACTION", "SINCE", "UNIT", "REMEDY", "COST"), cells)
+    cells = [
+        (row.name, str(row.state), moment(row.effective_at), row.unit, row.remedy, row.cost or "-") for row in rows
+    ]
+    table(("ACTION", "STATE", "SINCE", "UNIT", "REMEDY", "COST"), cells)
+    for row in rows:
+        if row.state == "rollback-failed":
+            click.echo(f"{row.name}: {clean(row.text)}", err=True)
     if not rows:
         click.echo("No workarounds are in force.", err=True)
 

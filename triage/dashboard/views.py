@@ -331,7 +331,8 @@ def standing(actions: Sequence[ActionRow], now: int) -> Standing:
             return Standing(running=action_view(row, now))
     for row in actions:
         if row.in_force:
-            return Standing(in_force=action_view(row, now))
+            held = action_view(row, now)
+            return Standing(failed=held) if row.state is ActionState.ROLLBACK_FAILED else Standing(in_force=held)
     if actions and actions[0].state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED, ActionState.REFUSED):
         return Standing(failed=action_view(actions[0], now))
     return Standing()

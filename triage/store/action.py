@@ -203,7 +203,7 @@ def _incident_follows(tx: Connection, incident: Row[Any], row: Row[Any], state: 
 def _undo_target(tx: Connection, host: str, row: Row[Any], incident: Row[Any] | None, now: int) -> None:
     """The rollback `row` succeeded: the action it names is no longer in force."""
     target = _find(tx, host, row.target)
-    if target is not None and target.state in IN_FORCE:
+    if target is not None and target.state in (*IN_FORCE, ActionState.ROLLBACK_FAILED):
         values = {"state": ActionState.UNDONE, "changed_at": now}
         tx.execute(update(actions).where(_key(host, row.target)).values(**values))
     if incident is not None:

@@ -144,11 +144,11 @@ def action(tx: Connection, name: str) -> ActionRow:
 
 def workarounds(tx: Connection, unit: str | None) -> tuple[ActionRow, ...]:
     """Actions in force, in the order they were applied."""
-    wanted = and_(actions.c.kind == "apply", actions.c.state.in_(IN_FORCE))
+    wanted = and_(actions.c.kind == "apply", actions.c.state.in_((*IN_FORCE, ActionState.ROLLBACK_FAILED)))
     if unit:
         wanted = and_(wanted, actions.c.unit == unit)
     rows = tx.execute(select(actions).where(wanted).order_by(actions.c.requested_at, actions.c.name))
-    return tuple(action_row(row) for row in rows)
+    return tuple(found for row in rows if (found := action_row(row)).in_force)
 
 
 def wanted_rollbacks(tx: Connection, host: str) -> tuple[WantedRollback, ...]:

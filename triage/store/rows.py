@@ -116,7 +116,9 @@ class ActionRow:
 
     @property
     def in_force(self) -> bool:
-        return self.kind == "apply" and self.state in (ActionState.VERIFIED, ActionState.UNVERIFIED)
+        """Its edits are in the unit's drop-in: also where taking them back failed."""
+        stuck = self.state is ActionState.ROLLBACK_FAILED and "stands" in self.measured
+        return self.kind == "apply" and (stuck or self.state in (ActionState.VERIFIED, ActionState.UNVERIFIED))
 
     @property
     def settled(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit
@@ -26,6 +26,7 @@ _SECRET_ASSIGNMENT = re.compile(
     rf"""(["'])({_SECRET_NAME.pattern})=(?:[^"'\\]|\\.)*\1|()\b({_SECRET_NAME.pattern})={_WORD}""", re.I
 )
 MASK = "****"
+STANDS = "stands"  # measured of an action whose taking back failed: the drop-in on the disk still holds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,10 @@ def standing(results: Iterable[ActionResult], unit: str, root: str = "") -> Stan
         request = result.request
         if request.kind == "apply" and result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED):
             actions[request.action] = in_force(request)
+        elif request.kind == "apply" and result.state is ActionState.ROLLBACK_FAILED and result.measured.get(STANDS):
+            # Its edits are in the file still. Should the file hold more than them, that was somebody's hand.
+            actions[request.action] = in_force(request)
+            result = replace(result, digest=request.result_digest)
         elif request.kind == "apply" and result.state is ActionState.UNDONE:
             pass  # in force for a while; the rollback that took it back comes later in this list
         elif request.kind == "rollback" and result.state is ActionState.UNDONE:
