@@ -135,13 +135,12 @@ def retell(bodies: list[Traceback], story: tuple[Step, ...]) -> None:
         told = Traceback(body.lead)
         told.header(body.lines[0], body.texts[0])
         for kind, text in story:
-            lines = pool[text]
-            line = lines.pop(0) if len(lines) > 1 else lines[0]
-            told.feed(line, text, headed=False)
-            if kind == "joint" and pool[HEADER_TEXT]:
-                told.header(pool[HEADER_TEXT][0], HEADER_TEXT)
+            lines = pool[text] or [body.lines[0]]  # its own line was one too many to be kept
+            told.feed(lines.pop(0) if len(lines) > 1 else lines[0], text, headed=False)
+            if kind == "joint":
+                told.header(body.lines[0], HEADER_TEXT)
             for _ in range(2):  # the source line, its marks
                 text = behind.get(text, "")
                 if text:
-                    told.feed(pool[text][0], text, headed=False)
+                    told.feed((pool[text] or [body.lines[0]])[0], text, headed=False)
         body.become(told)
