@@ -16,6 +16,7 @@ from triage.model import Crash, Edit, Remedy
 from triage.releases import covers, release_key
 from triage.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
 
+_SEVERAL = ("cap-flag", "scale-flag", "step-flag", "remove-flag")  # these may list several spellings
 _TAKING = ("remove-flag", "unset-env")
 _NOT_SET = frozenset({"", "None", "False", "[]"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -27,6 +28,22 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     remedies = [_remedy(text, crash, captures) for text in ladder]
     return tuple(sorted(remedies, key=lambda remedy: remedy.blocked_by is not None))
+
+
+def respelled(remedy: Remedy, release: str | None) -> Remedy:
+    """The remedy in the words of the release that is installed, or blocked with the reason. For planning."""
+    if release is None or not remedy.edits:
+        return remedy
+    parts: list[list[Edit]] = []
+    for edit in remedy.edits:  # neighbours that say the same of different names are spellings of one change
+        last = parts[-1][-1] if parts else None
+        if last is not None and edit.op in _SEVERAL and replace(last, name=edit.name) == edit:
+            parts[-1].append(edit)
+        else:
+            parts.append([edit])
+    here, _, missing = spelled(parts, release)
+    edits = tuple(edit for part in here for edit in part)
+    return replace(remedy, edits=edits, blocked_by=remedy.blocked_by or missing)
 
 
 def fill(text: str, captures: Mapping[str, str]) -> str:

@@ -34,11 +34,13 @@ from triage.model import (
     TriageError,
     Unreachable,
 )
+from triage.offer import respelled
 from triage.remedy import plan, plan_rollback
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import ActionRow, IncidentRow, IncidentView, Store, WantedRollback
 from triage.units.dropin import standing
+from triage.units.servers import installed
 from triage.units.systemctl import Folder, Manager, Systemd, check_environment, is_active
 from triage.units.unitfile import effective
 
@@ -98,6 +100,7 @@ class Requester:
         rule, found = find_remedy(document, remedy)
         policy = self._policy()
         unit = self.manager.read_unit(incident.unit)
+        found = respelled(found, installed(unit, self._root))
         result = plan(
             unit,
             incident.number,

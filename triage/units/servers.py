@@ -79,6 +79,14 @@ def _values(command: Command, flag: edits.Flag) -> tuple[str, ...]:
     return tuple(word.text for word in command.words[flag.start + 1 : flag.end])
 
 
+def installed(unit: Unit, root: str = "") -> str | None:
+    """The release of the server that a unit starts, as far as its files tell."""
+    with contextlib.suppress(Refused):
+        merged = effective(unit, with_drop_in=True)
+        return release(root + merged.commands[edits.server(merged.commands)[0]].program)
+    return None
+
+
 def release(program: str) -> str | None:
     """SGLang's release by the metadata beside the interpreter, without starting it: 0.5.12, or None.
 
