@@ -15,11 +15,13 @@ from triage.endings import Ending
 from triage.entries import Entry, lost_entry, refresh, report_entry
 from triage.lanes import News, Report
 from triage.milestones import Progress
-from triage.model import Change, Crash, CrashEvent, Grade, Phase
+from triage.model import Change, Crash, CrashEvent, Frame, Grade, Phase
 from triage.roles import Signs
 from triage.signs import Kind
 from triage.suspects import suspects
+from triage.tracelines import engine_frame
 
+MAX_STACK = 40
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
 Group = tuple[str | None, str | None, str | None]  # host, unit, invocation
@@ -31,6 +33,7 @@ class Burst:
     __slots__ = (
         "_grade_at",
         "_held",
+        "_stacked",
         "before",
         "crash",
         "ending",
@@ -61,6 +64,7 @@ class Burst:
         self.quoted = False  # what is read now may be the text of a request
         self.over = False  # the log of this server ends here
         self._held = Held()  # cascades and hints that wait for a root
+        self._stacked: Entry | None = None  # the last failure, if it was but a library's line
         self._grade_at: dict[Grade, int] = {}  # when the journal told that lines are missing
 
     @property
@@ -99,6 +103,7 @@ class Burst:
         events: list[CrashEvent] = []
         crash = self.crash
         self._touch(entry)
+        self._stacked = entry if entry.kind is Kind.HINT and entry.body is None else None
         if crash is None:
             if entry.kind in (Kind.HINT, Kind.CASCADE):
                 self._held.add(entry)
@@ -166,6 +171,13 @@ class Burst:
     def drop(self) -> None:
         """What was held back was nothing."""
         self._held.take()
+
+    def stack(self, frame: Frame) -> None:
+        """Below a library's line somebody wrote where it happened, innermost first."""
+        entry = self._stacked
+        if entry is not None and len(entry.cause.frames) < MAX_STACK:
+            frames = (frame, *entry.cause.frames)
+            entry.links = (replace(entry.cause, frame=engine_frame(frames), frames=frames), *entry.links[1:])
 
     # ------------------------------------------------------------ the open crash
 

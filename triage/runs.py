@@ -20,6 +20,7 @@ from triage.milestones import STOP_TEXTS, Progress
 from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
 from triage.payload import WAIT, Payload, opens
 from triage.signs import Kind, Sign
+from triage.tracelines import stack_line
 
 MAX_PAYLOADS = 64
 
@@ -189,6 +190,8 @@ class Run:
         sign = signs.read(text)
         if sign is not None:
             events += self.add_sign(line, sign, text, pid, parsed)
+        elif (frame := stack_line(text)) is not None:
+            self._burst.stack(frame)
         elif not text.startswith(" "):
             events += self._milestone(line, text)
         return events

@@ -17,6 +17,10 @@ MAX_MESSAGE = 8_000
 FRAME = re.compile(r'\s*(?:\|\s+)*File "(?P<path>[^"\n]{1,512})", line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$')
 # A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
 LOOSE = re.compile(r'\s*(?P<path>[\w./-]{1,300}\.py)"?,? line (?P<line>\d{1,9}),? in (?P<function>[\w.<>]+)$')
+_STACK = re.compile(
+    r"\s*(?:(?P<path>[\w./-]{1,300}\.py):(?P<line>\d{1,9}):? (?:in )?(?P<function>[\w.<>]{1,200})(?:\(\))?|"
+    r"(?P<function2>[\w.<>]{1,200}) \((?P<path2>[\w./-]{1,300}\.py):(?P<line2>\d{1,9})\))$"
+)
 _EXCEPTION = re.compile(
     r"(?P<name>[A-Za-z_]\w{0,120}(?:\.[A-Za-z_]\w{0,120}){0,12})(?:(?P<args>\(.*\))|: ?(?P<message>.*)|\s*)$", re.DOTALL
 )
@@ -48,6 +52,15 @@ def header_lead(text: str) -> str | None:
     lead = bare[: -len(HEADER)]
     lead = lead.removesuffix("T").removesuffix("Exception Group ").strip(" |+")
     return lead if _LEAD.match(lead) else None
+
+
+def stack_line(text: str) -> Frame | None:
+    """A frame as tools and people write it below an error: 'worker.py:12 forward', 'forward (worker.py:12)'."""
+    match = _STACK.match(text) if ".py:" in text else None
+    if match is None:
+        return None
+    path, line = (match["path"], match["line"]) if match["path"] else (match["path2"], match["line2"])
+    return Frame(path, match["function"] or match["function2"], int(line))
 
 
 def frame_match(text: str) -> re.Match[str] | None:

@@ -34,6 +34,15 @@ def test_frames_that_lost_their_head_or_were_typed_down_count(frames):
     assert (root.cause.frame.file, root.cause.frame.function, root.cause.frame.line) == ("pool_host.py", "grow", 240)
 
 
+@pytest.mark.parametrize("form", ["{}:{} {}", "{}:{}: in {}()", "    {2} ({0}:{1})"])
+def test_a_stack_below_a_librarys_line_tells_where_it_was(form):
+    places = (("worker.py", 124, "forward"), ("runner.py", 17, "_raw"))
+    root = root_of("CUDA error: an illegal memory access", *[form.format(*place) for place in places])
+    assert root.cause.exception == "CudaError"
+    assert root.cause.frame is not None
+    assert (root.cause.frame.file, root.cause.frame.line, len(root.cause.frames)) == ("worker.py", 124, 2)
+
+
 def test_a_record_of_another_thread_amid_the_frames_does_not_end_the_traceback():
     lines = story.traceback_lines(story.FRAMES, story.NONE_TYPE)
     for n in range(1, len(lines)):
