@@ -1,7 +1,7 @@
 """Write flags.json: every flag and variable of SGLang, by release. `make catalogue` runs it; it takes some minutes.
 
 In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out: one
-JSON beside this file, read by `triage.catalogue` and shipped in the wheel. Each release's declaring modules run in a
+JSON beside this file, read by `rulebase.catalogue` and shipped in the wheel. Each release's declaring modules run in a
 child process (`declare.py`) with stubs for all else, and are read as source too; where the two ways disagree the build
 stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A build step: never on a user's host.
 

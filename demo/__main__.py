@@ -60,13 +60,13 @@ def prepare(folder: Path) -> None:
 
 def diagnose(database: str) -> int:
     """The pipeline of `watch`, over the recorded journal. Gives the incident's number."""
-    from triage.assemble import Assembler
     from triage.cli.report import print_crash
     from triage.diagnose import diagnose as name_it
+    from triage.engine.assemble import Assembler
     from triage.model import Batch
     from triage.pipeline import run
-    from triage.rulebook import Rulebook
-    from triage.rulefile import rule_folders
+    from triage.rulebase.rulebook import Rulebook
+    from triage.rulebase.rulefile import rule_folders
     from triage.sources import open_source
     from triage.store import Store
 

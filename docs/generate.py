@@ -9,8 +9,8 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from triage.rule import RemedyText, Rule
-from triage.rulefile import load_rules
+from triage.rulebase.rule import RemedyText, Rule
+from triage.rulebase.rulefile import load_rules
 from triage.shipped import shipped
 
 PAGE = Path(__file__).resolve().parent / "rules-list.md"

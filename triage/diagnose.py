@@ -1,7 +1,7 @@
 """Crash -> Finding: its signature, the rules that match, how serious it is.
 
 In come a closed or open crash and the rulebook, out goes a `Finding`. Called by the pipeline and by `triage scan`.
-Pure: no I/O, no clock. It must not decide what is a root (triage.roles) or what a rule means (triage.rulebook).
+Pure: no I/O, no clock. It must not decide what is a root (engine.roles) or what a rule means (rulebase.rulebook).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from triage.engine.signature import sign
 from triage.model import Crash, Finding, Match, Outcome, Severity
-from triage.signature import sign
 
 _BY_OUTCOME = {
     Outcome.FATAL: Severity.CRITICAL,

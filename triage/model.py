@@ -77,7 +77,7 @@ LOST = "LOST"  # a field of journald's lines: so many entries are missing here, 
 class Line:
     """One journal entry, or one line of a file, without its line end.
 
-    `text` is as the source gave it; taking rank tags and supervisors' prefixes off is the work of `triage.lines`.
+    `text` is as the source gave it; taking rank tags and supervisors' prefixes off is the work of `engine.lines`.
     `fields` is filled only for entries of the manager, the kernel and journald (MESSAGE_ID, EXIT_CODE, EXIT_STATUS,
     UNIT_RESULT, JOB_TYPE, JOB_RESULT, N_RESTARTS, N_DROPPED ...).
     """

@@ -20,7 +20,7 @@ SAVE_EVERY = 3_000_000  # microseconds between two saves of the cursor while not
 
 
 class Assembling(Protocol):
-    """What the pipeline needs of `triage.assemble.Assembler`."""
+    """What the pipeline needs of `triage.engine.assemble.Assembler`."""
 
     @property
     def idle(self) -> bool: ...

@@ -34,8 +34,8 @@ from triage.model import (
     TriageError,
     Unreachable,
 )
-from triage.offer import respelled
 from triage.remedy import plan, plan_rollback
+from triage.rulebase.offer import respelled
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import ActionRow, IncidentRow, IncidentView, Store, WantedRollback

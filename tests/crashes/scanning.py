@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from triage.assemble import Assembler
 from triage.diagnose import NoRules, diagnose
 from triage.document import finding_document
+from triage.engine.assemble import Assembler
 from triage.model import Change, Crash, CrashEvent
 from triage.sources.stream import StreamSource
 

@@ -3,7 +3,7 @@
 import io
 
 from tests.crashes import story
-from triage.assemble import Assembler
+from triage.engine.assemble import Assembler
 from triage.model import Change, Phase
 from triage.sources.stream import StreamSource
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.crashes import story
 from tests.crashes.story import Said
-from triage.assemble import Assembler
+from triage.engine.assemble import Assembler
 from triage.model import Change, Outcome
 from triage.sources.stream import StreamSource
 

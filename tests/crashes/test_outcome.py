@@ -7,7 +7,7 @@ import pytest
 from tests.crashes import story
 from tests.crashes.scanning import ALARMING, crashes_of, documents_of
 from tests.crashes.story import MAIN, RANKS, Said, stamp
-from triage.assemble import Assembler
+from triage.engine.assemble import Assembler
 from triage.model import Change, Grade, Outcome, Phase
 from triage.sources.entry import gap_line
 from triage.sources.stream import StreamSource

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.crashes import story
 from tests.crashes.scanning import ALARMING, crashes_of
-from triage.assemble import Assembler
+from triage.engine.assemble import Assembler
+from triage.engine.signature import sign
 from triage.model import Change
-from triage.signature import sign
 from triage.sources.stream import StreamSource
 
 ERRORS = (

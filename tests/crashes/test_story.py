@@ -8,8 +8,8 @@ import zstandard
 
 from tests.crashes import story
 from tests.crashes.scanning import crashes_of, documents_of, events_of
+from triage.engine.signature import sign
 from triage.model import Change, Outcome, Phase, Role
-from triage.signature import sign
 
 ROADS = {
     "text": story.as_text,

@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.made import SECOND, T0, MadeHands, made_store, seed, units
 from triage.dashboard.app import create_app
-from triage.rule import Rule
-from triage.rulefile import load_rules
+from triage.rulebase.rule import Rule
+from triage.rulebase.rulefile import load_rules
 from triage.settings import Settings, Web
 from triage.shipped import shipped
 from triage.store import Store

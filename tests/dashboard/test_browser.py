@@ -22,7 +22,7 @@ from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import MadeHands, result, units
 from triage.dashboard.app import create_app
 from triage.model import ActionState
-from triage.rule import Rule
+from triage.rulebase.rule import Rule
 from triage.settings import Settings, Web
 from triage.store import Store
 

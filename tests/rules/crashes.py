@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from triage.model import Context, Crash, Failure, Frame, Line, Link, Outcome, Phase, Role, UnitEnd
-from triage.rule import Rules
-from triage.rulebook import Rulebook
-from triage.rulefile import load_rules
+from triage.rulebase.rule import Rules
+from triage.rulebase.rulebook import Rulebook
+from triage.rulebase.rulefile import load_rules
 
 
 def link(exception: str, message: str = "", *frames: str) -> Link:

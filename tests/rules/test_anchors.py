@@ -7,7 +7,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triage.anchors import needed
+from triage.rulebase.anchors import needed
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.rules.crashes import rule, write
-from triage import rulecache
-from triage.rulecache import cached_rules
-from triage.rulefile import RuleErrors, load_rules
+from triage.rulebase import rulecache
+from triage.rulebase.rulecache import cached_rules
+from triage.rulebase.rulefile import RuleErrors, load_rules
 from triage.shipped import shipped
 
 

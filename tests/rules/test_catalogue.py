@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.rules.crashes import book, crash, link, rule, write
-from triage.catalogue import catalogue
 from triage.cli import triage
 from triage.model import Remedy
-from triage.rulecheck import check
+from triage.rulebase.catalogue import catalogue
+from triage.rulebase.rulecheck import check
 
 
 # Counted in these releases before, by another program.

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.rules.crashes import rule, write
 from triage.cli import triage
-from triage.rulecheck import check
+from triage.rulebase.rulecheck import check
 
 LOG = """\
       [2026-06-01 12:00:55] The server is fired up and ready to roll!

@@ -7,9 +7,9 @@ import pytest
 from tests.remedy.fixtures import NOW, unit
 from triage.model import Plan, Remedy
 from triage.remedy import plan
-from triage.rulebook import Rulebook
-from triage.rulecheck import crashes_of
-from triage.rulefile import load_rules
+from triage.rulebase.rulebook import Rulebook
+from triage.rulebase.rulecheck import crashes_of
+from triage.rulebase.rulefile import load_rules
 from triage.shipped import shipped
 from triage.units.dropin import Standing
 from triage.units.edits import DoesNotFit

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from triage import ruleread
 from triage.model import Outcome, Phase, Severity
-from triage.rule import EDITABLE
-from triage.rulefile import load_rule
+from triage.rulebase import ruleread
+from triage.rulebase.rule import EDITABLE
+from triage.rulebase.rulefile import load_rule
 from triage.shipped import shipped
 
 DOCS = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()

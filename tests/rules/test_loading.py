@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.rules.crashes import load, rule, write
-from triage.rulefile import MAX_BYTES, RuleErrors, load_proof, load_rules
+from triage.rulebase.rulefile import MAX_BYTES, RuleErrors, load_proof, load_rules
 
 BAD = Path(__file__).parents[1] / "rules_bad"
 GOLDEN = Path(__file__).parent / "rules_bad.txt"

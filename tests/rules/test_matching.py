@@ -8,7 +8,7 @@ import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.model import Outcome, Phase, UnitEnd
-from triage.rulebook import TIMEOUTS, Evidence
+from triage.rulebase.rulebook import TIMEOUTS, Evidence
 
 REMEDY = """remedies:
   - id: cap

@@ -9,10 +9,10 @@ import pytest
 
 from triage.actions.policy import Policy
 from triage.model import Crash, Refused
-from triage.rule import PLACEHOLDER, Rule
-from triage.rulebook import Evidence, Rulebook
-from triage.rulecheck import check, crashes_of
-from triage.rulefile import load_proof, load_rules
+from triage.rulebase.rule import PLACEHOLDER, Rule
+from triage.rulebase.rulebook import Evidence, Rulebook
+from triage.rulebase.rulecheck import check, crashes_of
+from triage.rulebase.rulefile import load_proof, load_rules
 from triage.shipped import shipped
 from triage.units.edits import Change, long_name
 

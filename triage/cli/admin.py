@@ -105,7 +105,7 @@ def check_config(as_json: bool) -> None:
     """All errors at once, each with its file; the secrets and the rules too. Exit 1 on an error."""
     from triage.cli.identity import enter
     from triage.model import InputError
-    from triage.rulefile import load_rules, rule_folders
+    from triage.rulebase.rulefile import load_rules, rule_folders
     from triage.settings import setting_files
 
     try:

@@ -70,7 +70,7 @@ def _settings(settings: Settings) -> Iterator[Look]:
 
 
 def _rules(settings: Settings) -> Iterator[Look]:
-    from triage.rulefile import load_rules, rule_folders
+    from triage.rulebase.rulefile import load_rules, rule_folders
 
     try:
         rules = load_rules(rule_folders(*settings.rules))

@@ -44,7 +44,7 @@ def make_dashboard(
     from triage.dashboard.app import create_app
     from triage.dashboard.auth import load_token, login_link
     from triage.model import TriageError
-    from triage.rulefile import load_rules, rule_folders
+    from triage.rulebase.rulefile import load_rules, rule_folders
 
     token = load_token(settings.runtime_dir)
     trouble = ""

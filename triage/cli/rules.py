@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from triage.rule import RemedyText, Rule, Rules
+    from triage.rulebase.rule import RemedyText, Rule, Rules
 
 _DIR = click.option(
     "--rules",
@@ -90,8 +90,8 @@ def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, rel
     if release is not None:
         _missing(_load((*folders, *paths)), release, as_json)
         return
-    from triage.rulecheck import check as prove
-    from triage.rulefile import rule_folders
+    from triage.rulebase.rulecheck import check as prove
+    from triage.rulebase.rulefile import rule_folders
 
     def progress(number: int, of: int) -> None:
         click.echo(f"\rchecking {number}/{of}", err=True, nl=number == of)
@@ -114,9 +114,9 @@ def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, rel
 
 
 def _missing(loaded: Rules, release: str, as_json: bool) -> None:
-    from triage.catalogue import catalogue
     from triage.model import InputError
-    from triage.rulecheck import missing_in
+    from triage.rulebase.catalogue import catalogue
+    from triage.rulebase.rulecheck import missing_in
 
     if catalogue().place(release) is None:
         first, last = catalogue().releases[0], catalogue().releases[-1]
@@ -132,7 +132,7 @@ def _missing(loaded: Rules, release: str, as_json: bool) -> None:
 
 
 def _load(folders: tuple[Path, ...]) -> Rules:
-    from triage.rulefile import load_rules, rule_folders
+    from triage.rulebase.rulefile import load_rules, rule_folders
 
     return load_rules(rule_folders(*folders))
 

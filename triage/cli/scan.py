@@ -75,8 +75,8 @@ def scan(
 def _scan_one(
     spec: str, book: Matcher, units: tuple[str, ...], since: int | None, tz: str | None, notices: list[str]
 ) -> tuple[int, list[Finding]]:
-    from triage.assemble import Assembler
     from triage.diagnose import diagnose
+    from triage.engine.assemble import Assembler
     from triage.pipeline import findings
     from triage.sources import UNITS, open_source
 
@@ -102,7 +102,7 @@ def _scan_one(
 
 
 def _rulebook(folders: tuple[str, ...]) -> Matcher:
-    from triage.rulebook import Rulebook
+    from triage.rulebase.rulebook import Rulebook
     from triage.shipped import rule_folders
 
     for folder in folders:

@@ -77,14 +77,14 @@ def start_logging() -> None:
 @click.option("--source", "specs", metavar="SPEC", default="journal:", show_default=True, help="What to read.")
 def watch(specs: str) -> None:
     """Read the journal of the SGLang units and record their crashes, until told to stop."""
-    from triage.assemble import Assembler
     from triage.cli.identity import enter
     from triage.diagnose import diagnose
+    from triage.engine.assemble import Assembler
     from triage.meter import Meter
     from triage.model import Batch
     from triage.pipeline import run as run_pipeline
-    from triage.rulebook import Rulebook
-    from triage.rulefile import rule_folders
+    from triage.rulebase.rulebook import Rulebook
+    from triage.rulebase.rulefile import rule_folders
     from triage.sources import open_source
     from triage.store import open_store
 

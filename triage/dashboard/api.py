@@ -37,7 +37,7 @@ from triage.dashboard.shapes import (
     Workarounds,
 )
 from triage.model import Severity, Unreachable
-from triage.rule import Rule
+from triage.rulebase.rule import Rule
 from triage.store import IncidentState
 
 Limit = Annotated[int, Query(ge=1, le=200)]

@@ -28,7 +28,7 @@ from triage.dashboard.metrics import metrics_text
 from triage.dashboard.problem import CODES, Problem, answer, of_error
 from triage.dashboard.render import Templates
 from triage.model import TriageError
-from triage.rule import Rule
+from triage.rulebase.rule import Rule
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import Store

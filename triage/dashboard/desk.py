@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from triage.dashboard.auth import Keeper
 from triage.dashboard.render import Templates
 from triage.model import Plan
-from triage.rule import Rule
+from triage.rulebase.rule import Rule
 from triage.settings import Settings
 from triage.store import ActionRow, IncidentRow, Store
 

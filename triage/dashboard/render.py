@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from triage.dashboard.logtext import flat, shown
 from triage.model import Edit, Plan
-from triage.rule import PLACEHOLDER, EditText
+from triage.rulebase.rule import PLACEHOLDER, EditText
 from triage.shipped import shipped
 
 MICRO = 1_000_000

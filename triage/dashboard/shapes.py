@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from triage.dashboard.desk import MICRO, UnitState
 from triage.model import Edit, Plan
-from triage.rule import Rule
+from triage.rulebase.rule import Rule
 from triage.store import ActionRow, CrashRow, IncidentRow, TimelineRow, UnitSeen
 
 

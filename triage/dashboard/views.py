@@ -14,9 +14,9 @@ from typing import Any
 
 from triage.dashboard.logtext import Folded, flat, fold
 from triage.dashboard.render import slots
-from triage.lines import parse
+from triage.engine.lines import parse
 from triage.model import ActionState, Edit, Step, StepState
-from triage.rule import Rule
+from triage.rulebase.rule import Rule
 from triage.store import ActionRow, CrashRow, IncidentRow, IncidentState, TimelineRow
 
 MICRO = 1_000_000

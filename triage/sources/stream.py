@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from triage.lines import parse, stamp_time
+from triage.engine.lines import parse, stamp_time
 from triage.model import Batch, InputError, Line, Origin
 from triage.sources.bytes import MAX_LINE, Bytes, Notes, archive_errors, decode, unpacked
 from triage.sources.entry import clean, entry_line

@@ -1,14 +1,14 @@
 """A collective that did not end: which rank never reached it.
 
 In come the failures of one crash and the ranks that its log has shown; out go those that are suspected. Called by
-`triage.burst` for each picture of a crash. Pure judgement; it must not name anybody where the log leaves it open.
+`engine.burst` for each picture of a crash. Pure judgement; it must not name anybody where the log leaves it open.
 """
 
 from __future__ import annotations
 
 import re
 
-from triage.entries import Entry
+from triage.engine.entries import Entry
 
 _SEQUENCE = re.compile(r"SeqNum=(\d+)")
 _BARRIER = re.compile(r"[Rr]anks? (?P<ranks>\d+(?:, ?\d+)*) failed to (?:pass|call|reach) \w*[Bb]arrier")

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from triage.catalogue import Catalogue, catalogue
 from triage.model import Crash, Edit, Remedy
-from triage.releases import covers, release_key
-from triage.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
+from triage.rulebase.catalogue import Catalogue, catalogue
+from triage.rulebase.releases import covers, release_key
+from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
 
 _SEVERAL = ("cap-flag", "scale-flag", "step-flag", "remove-flag")  # these may list several spellings
 _TAKING = ("remove-flag", "unset-env")

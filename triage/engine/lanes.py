@@ -2,7 +2,7 @@
 
 In come the lines of one invocation, parsed; out come `Report`s: something was raised, has grown, or ended unfinished.
 Called by the assembler, one `Lanes` per invocation. A writer is known by its pid where the journal gives one, by its
-rank tag where the line has one; untagged lines of several open tracebacks are told apart by `triage.mixing`. It must
+rank tag where the line has one; untagged lines of several open tracebacks are told apart by `engine.mixing`. It must
 not judge what is a root.
 """
 
@@ -12,13 +12,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from triage import signs
-from triage.dumps import Dump
-from triage.lines import Parsed
-from triage.mixing import Mixing
+from triage.engine import signs
+from triage.engine.dumps import Dump
+from triage.engine.lines import Parsed
+from triage.engine.mixing import Mixing
+from triage.engine.tracebacks import Fate, Traceback
+from triage.engine.tracelines import exception_line, frame_match, header_lead
 from triage.model import Line
-from triage.tracebacks import Fate, Traceback
-from triage.tracelines import exception_line, frame_match, header_lead
 
 MAX_LANES = 512
 

@@ -1,7 +1,7 @@
 """What a crash does beyond its own run: it leaves the next start no memory or no port, and takes other nodes along.
 
 In come the other crash and this one; out goes whether this one only follows it. Called by
-`triage.burst`. Pure judgement.
+`engine.burst`. Pure judgement.
 """
 
 from __future__ import annotations

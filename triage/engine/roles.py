@@ -1,17 +1,17 @@
 """What each failure is beside the others: root, cascade, confirmation, advice.
 
 In come the entries of one crash in the order they were read, out go the root, roles with their reasons, and the
-outcome. Called by `triage.crashes`. Pure judgement: it must not keep state, and what one line or one traceback says
-by itself is the business of `triage.signs` and `triage.tracebacks`.
+outcome. Called by `engine.crashes`. Pure judgement: it must not keep state, and what one line or one traceback says
+by itself is the business of `engine.signs` and `engine.tracebacks`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triage.entries import Entry
+from triage.engine.entries import Entry
+from triage.engine.signs import Kind
 from triage.model import Outcome, Role, UnitEnd
-from triage.signs import Kind
 
 TOLERANCE = 2_000_000  # a likelier root counts though it was printed up to two seconds later
 AFTER = 3_000_000  # work done this long after the last failure shows that the server lives

@@ -11,9 +11,9 @@ import hashlib
 
 import regex
 
+from triage.engine.tracelines import is_engine
 from triage.masking import mask
 from triage.model import Crash, Frame, Link, Signature
-from triage.tracelines import is_engine
 
 VERSION = 1
 MAX_FUNCTIONS = 5

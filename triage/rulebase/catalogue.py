@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from triage.releases import release_key
+from triage.rulebase.releases import release_key
 from triage.shipped import shipped
 
 _RELEASE = re.compile(r"v?\d+(\.\d+)+(\.?post\d+)?")  # no nightly, no local build

@@ -17,9 +17,9 @@ from typing import cast
 import yaml
 
 from triage.model import InputError
-from triage.rule import Mark, Proof, Rule, Rules
-from triage.rulenode import Node, Reader
-from triage.ruleread import read_proof, read_rule
+from triage.rulebase.rule import Mark, Proof, Rule, Rules
+from triage.rulebase.rulenode import Node, Reader
+from triage.rulebase.ruleread import read_proof, read_rule
 from triage.shipped import rule_folders as rule_folders
 
 MAX_BYTES = 256 * 1024

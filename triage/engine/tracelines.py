@@ -1,6 +1,6 @@
 """What a line can be to a traceback, judged alone: header, frame, source, exception; and which frames are the engine's.
 
-In comes the text of one line with its prefixes off. Called by `triage.tracebacks` and all that tell its lines apart. It
+In comes the text of one line with its prefixes off. Called by `engine.tracebacks` and all that tell its lines apart. It
 must not remember anything between two lines.
 """
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import regex
 
-from triage.anchors import literal_runs
-from triage.assemble import Assembler
-from triage.catalogue import catalogue
+from triage.engine.assemble import Assembler
 from triage.model import Crash, CrashEvent, Edit, Outcome, Refused
-from triage.offer import spelled
-from triage.releases import covers
-from triage.rule import PLACEHOLDER, EditText, Pattern, Proof, Rule, Sample
-from triage.rulebook import SEARCH_SECONDS, Rulebook
-from triage.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
+from triage.rulebase.anchors import literal_runs
+from triage.rulebase.catalogue import catalogue
+from triage.rulebase.offer import spelled
+from triage.rulebase.releases import covers
+from triage.rulebase.rule import PLACEHOLDER, EditText, Pattern, Proof, Rule, Sample
+from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
+from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
 from triage.sources import open_source
 from triage.units.edits import check_edit
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from triage.anchors import SHORTEST, needed
 from triage.model import Outcome, Phase, Severity
-from triage.releases import Specifier
-from triage.rule import (
+from triage.rulebase.anchors import SHORTEST, needed
+from triage.rulebase.releases import Specifier
+from triage.rulebase.rule import (
     EDITABLE,
     FLAG,
     PLACEHOLDER,
@@ -25,7 +25,7 @@ from triage.rule import (
     Rule,
     Sample,
 )
-from triage.rulenode import Node, Reader
+from triage.rulebase.rulenode import Node, Reader
 
 KINDS = (*EDITABLE, "upgrade", "downgrade", "install", "system", "model", "hardware", "request", "advice")
 _FLAG, _ENV, _UNIT = FLAG, r"[A-Za-z_][A-Za-z0-9_]*", r"(Unit|Service)\.[A-Z][A-Za-z]+"

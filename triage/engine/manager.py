@@ -1,6 +1,6 @@
 """What the kernel and the manager say about a server: GPU faults, killed processes, how a unit ended.
 
-In comes a line of theirs, out goes a `Sign` (triage.signs) or a `Word`. Called by the assembler, only for lines whose
+In comes a line of theirs, out goes a `Sign` (engine.signs) or a `Word`. Called by the assembler, only for lines whose
 origin is theirs: a process that prints the same text is not believed. It must not remember anything.
 """
 
@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from triage.engine.signs import Kind, Sign, signal_word
 from triage.model import Line, Role, UnitEnd
-from triage.signs import Kind, Sign, signal_word
 
 # ---------------------------------------------------------------- kernel
 

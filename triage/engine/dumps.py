@@ -1,7 +1,7 @@
 """What a dying process writes below Python: fault handler dumps, uncaught C++ exceptions, their stacks.
 
 In comes the line that a native sign was read from and then the same process's lines; out goes one chain of links.
-Called by `triage.lanes`, with the same shape as a `Traceback`. It must not know of crashes and must keep a bounded
+Called by `engine.lanes`, with the same shape as a `Traceback`. It must not know of crashes and must keep a bounded
 number of lines.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
+from triage.engine.signs import Sign
+from triage.engine.tracebacks import MAX_FRAMES, MAX_LINES, Fate
+from triage.engine.tracelines import FRAME, MAX_MESSAGE, Form, engine_frame, read_frame
 from triage.model import Frame, Line, Link
-from triage.signs import Sign
-from triage.tracebacks import MAX_FRAMES, MAX_LINES, Fate
-from triage.tracelines import FRAME, MAX_MESSAGE, Form, engine_frame, read_frame
 
 _CXX = re.compile(r"terminate called after throwing an instance of '(?P<name>[^']+)'")
 _SECTION = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+")

@@ -17,16 +17,16 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from triage.rule import Rules
+from triage.rulebase.rule import Rules
 
 _NAME = "rules.pickle"
-_CODE = ("rule.py", "ruleread.py", "rulenode.py", "rulefile.py", "anchors.py", "model.py")
+_CODE = ("rule.py", "ruleread.py", "rulenode.py", "rulefile.py", "anchors.py", "../model.py")
 _BROKEN = (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, TypeError, ValueError)
 
 
 def load_rules(folders: Iterable[Path]) -> Rules:
     """Read the files. The reader and its YAML are imported only here: a hit in the cache has no use for them."""
-    from triage import rulefile
+    from triage.rulebase import rulefile
 
     return rulefile.load_rules(folders)
 

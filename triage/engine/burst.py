@@ -1,25 +1,25 @@
 """The failures of one invocation: held back while a better root may come, gathered in one open crash, told.
 
-In come entries (triage.entries) and the news of their growth; out go `CrashEvent`s. Called by `triage.runs`, one
+In come entries (engine.entries) and the news of their growth; out go `CrashEvent`s. Called by `engine.runs`, one
 `Burst` per invocation, which reads the lines and knows when something is over. It must not read lines itself, nor judge
-one failure beside another (triage.roles).
+one failure beside another (engine.roles).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from triage.aftermath import Before, follows, remember, same_moment
-from triage.crashes import Held, OpenCrash
-from triage.endings import Ending
-from triage.entries import Entry, lost_entry, refresh, report_entry
-from triage.lanes import News, Report
-from triage.milestones import Progress
+from triage.engine.aftermath import Before, follows, remember, same_moment
+from triage.engine.crashes import Held, OpenCrash
+from triage.engine.endings import Ending
+from triage.engine.entries import Entry, lost_entry, refresh, report_entry
+from triage.engine.lanes import News, Report
+from triage.engine.milestones import Progress
+from triage.engine.roles import Signs
+from triage.engine.signs import Kind
+from triage.engine.suspects import suspects
+from triage.engine.tracelines import engine_frame
 from triage.model import Change, Crash, CrashEvent, Frame, Grade, Phase
-from triage.roles import Signs
-from triage.signs import Kind
-from triage.suspects import suspects
-from triage.tracelines import engine_frame
 
 MAX_STACK = 40
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long

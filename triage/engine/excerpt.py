@@ -1,7 +1,7 @@
 """A few lines without any log around them: an error message that a person pasted.
 
 In come the first lines of a plain text, out goes the line that names a failure, as a sign, where the whole text is
-that short and nothing better was found in it. Called by `triage.runs` at the end of its input. It must not look at a
+that short and nothing better was found in it. Called by `engine.runs` at the end of its input. It must not look at a
 log: one record with a head, a supervisor's prefix, or a thirteenth line, and there is no excerpt.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from triage.lines import Parsed
+from triage.engine.lines import Parsed
+from triage.engine.signs import Kind, Sign
 from triage.model import Line, Role
-from triage.signs import Kind, Sign
 
 MAX_LINES = 12
 _WORDS = re.compile(

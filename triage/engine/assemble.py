@@ -5,8 +5,8 @@ In come `Line`s of any number of units, in reading order, and now and then the s
 log time. Called by the pipeline and by `triage scan`. Read again, the same lines give the same crashes under the same
 keys.
 
-Each invocation of a unit has its own `Run` (triage.runs); here lines find their run, kernel lines their crash, and
-deadlines are kept. It must not judge failures (triage.roles) nor read tracebacks (triage.lanes).
+Each invocation of a unit has its own `Run` (engine.runs); here lines find their run, kernel lines their crash, and
+deadlines are kept. It must not judge failures (engine.roles) nor read tracebacks (engine.lanes).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triage import manager, signs
-from triage.burst import Group
-from triage.crashes import kept
-from triage.lines import parse
+from triage.engine import manager, signs
+from triage.engine.burst import Group
+from triage.engine.crashes import kept
+from triage.engine.lines import parse
+from triage.engine.runs import Run
 from triage.model import LOST, Context, CrashEvent, Grade, Line, Origin
-from triage.runs import Run
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
 MAX_RUNS = 256

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from triage.rule import Mark
+from triage.rulebase.rule import Mark
 
 PLAIN = "tag:yaml.org,2002:"
 _DEEPEST = 12

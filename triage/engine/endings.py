@@ -1,6 +1,6 @@
 """How one invocation ended, put together from the manager's entries, and when it may be taken as final.
 
-In come the manager's words (triage.manager), out goes a `UnitEnd`. Called by `triage.runs`, one `Ending` per
+In come the manager's words (engine.manager), out goes a `UnitEnd`. Called by `engine.runs`, one `Ending` per
 invocation. It must not open or close crashes.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triage.crashes import kept
-from triage.lines import parse
-from triage.manager import Word, end_sign
+from triage.engine.crashes import kept
+from triage.engine.lines import parse
+from triage.engine.manager import Word, end_sign
+from triage.engine.signs import Sign
 from triage.model import Line, UnitEnd
-from triage.signs import Sign
 
 END_WAIT = 1_000_000  # the last lines of dying processes may come after the manager's entry
 

@@ -1,7 +1,7 @@
 """The text of one process, line by line -> its exceptions with frames and chain.
 
 In come lines that belong to one process (the lanes decide that), prefixes already taken off; out comes, as soon as the
-exception line is read, a chain of links. Called by `triage.lanes`. It must not know of crashes, ranks or time, must
+exception line is read, a chain of links. Called by `engine.lanes`. It must not know of crashes, ranks or time, must
 keep a bounded number of lines whatever it is fed, and must never raise.
 """
 
@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from triage.model import Frame, Line, Link
-from triage.tracelines import (
+from triage.engine.tracelines import (
     FRAME,
     HEADER,
     LOOSE,
@@ -23,6 +22,7 @@ from triage.tracelines import (
     frame_match,
     read_frame,
 )
+from triage.model import Frame, Line, Link
 
 CUT = "CutTraceback"  # triage's word for frames without their exception
 HEADER_TEXT = "T" + HEADER

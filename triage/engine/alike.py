@@ -1,7 +1,7 @@
 """Tracebacks that took turns without names: did all of them print the same, and what?
 
 In come the tracebacks of one mix as they were read, line by line to whom it seemed best; out goes the one story that
-explains every line in its order, or None. Called by `triage.mixing`. It must not guess: a story that leaves one line
+explains every line in its order, or None. Called by `engine.mixing`. It must not guess: a story that leaves one line
 unexplained is none.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from triage.engine.tracebacks import HEADER_TEXT, Step, Traceback
 from triage.model import Line
-from triage.tracebacks import HEADER_TEXT, Step, Traceback
 
 MAX_STEPS = 8_000
 WIDTH = 48  # stories that are kept in view

@@ -1,6 +1,6 @@
 """One crash while it is open: its failures, its id, and the picture of it at any moment.
 
-In come entries as the assembler meets them, out go `Crash` values. Called by `triage.assemble`, one `OpenCrash` at a
+In come entries as the assembler meets them, out go `Crash` values. Called by `engine.assemble`, one `OpenCrash` at a
 time per invocation. It must not read lines itself, and keeps a bounded number of failures and lines.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from triage.entries import Entry
+from triage.engine.entries import Entry
+from triage.engine.roles import Signs, assign, choose_root, outcome, promote
+from triage.engine.signs import Kind
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
-from triage.roles import Signs, assign, choose_root, outcome, promote
-from triage.signs import Kind
 
 MAX_ENTRIES = 300
 MAX_EVIDENCE = 60

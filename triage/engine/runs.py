@@ -1,26 +1,26 @@
 """One invocation of a unit: its progress, its writers, its failures, how it ended.
 
 In come the lines and the manager's words of one invocation (or of a plain file, which has none); out come
-`CrashEvent`s. Called by `triage.assemble`, which owns the clock. It must not look at other invocations, nor gather
-failures itself (triage.burst).
+`CrashEvent`s. Called by `engine.assemble`, which owns the clock. It must not look at other invocations, nor gather
+failures itself (engine.burst).
 """
 
 from __future__ import annotations
 
-from triage import signs
-from triage.burst import GROUP_QUIET, Burst, Group
-from triage.crashes import kept
-from triage.endings import Ending
-from triage.entries import sign_entry
-from triage.excerpt import Excerpt
-from triage.lanes import Lanes
-from triage.lines import Parsed, is_progress, parse
-from triage.manager import Word, read_kernel
-from triage.milestones import STOP_TEXTS, Progress
+from triage.engine import signs
+from triage.engine.burst import GROUP_QUIET, Burst, Group
+from triage.engine.crashes import kept
+from triage.engine.endings import Ending
+from triage.engine.entries import sign_entry
+from triage.engine.excerpt import Excerpt
+from triage.engine.lanes import Lanes
+from triage.engine.lines import Parsed, is_progress, parse
+from triage.engine.manager import Word, read_kernel
+from triage.engine.milestones import STOP_TEXTS, Progress
+from triage.engine.payload import WAIT, Payload, opens
+from triage.engine.signs import Kind, Sign
+from triage.engine.tracelines import stack_line
 from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
-from triage.payload import WAIT, Payload, opens
-from triage.signs import Kind, Sign
-from triage.tracelines import stack_line
 
 MAX_PAYLOADS = 64
 

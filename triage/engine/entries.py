@@ -1,21 +1,21 @@
 """One failure of an open crash, made from what the lanes report or from a sign, and kept up to date while it grows.
 
-In come reports of `triage.lanes` and signs, out go `Entry`s with their kind and the reason for it. Called by
-`triage.runs`. It must not compare failures with each other (triage.roles does).
+In come reports of `engine.lanes` and signs, out go `Entry`s with their kind and the reason for it. Called by
+`engine.runs`. It must not compare failures with each other (triage.engine.roles does).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triage import signs
-from triage.dumps import Dump
-from triage.lanes import Report
-from triage.mixing import Mix
+from triage.engine import signs
+from triage.engine.dumps import Dump
+from triage.engine.lanes import Report
+from triage.engine.mixing import Mix
+from triage.engine.signs import Kind, Sign
+from triage.engine.tracebacks import CUT, Traceback
+from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
-from triage.signs import Kind, Sign
-from triage.tracebacks import CUT, Traceback
-from triage.tracelines import engine_frame, is_engine
 
 
 @dataclass(slots=True)

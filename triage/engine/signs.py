@@ -1,7 +1,7 @@
 """What one line of a server says by itself: fatal lines without an exception, cascades.
 
 In comes the text of a line with its prefixes off, out goes a `Sign` or None. Called by the assembler. It must not
-remember anything: what a sign means beside others is decided in `triage.roles`.
+remember anything: what a sign means beside others is decided in `engine.roles`.
 
 The exception words that are triage's own (docs/architecture.md lists them) are made here and nowhere else.
 """

@@ -19,10 +19,10 @@ import ahocorasick_rs
 import regex
 
 from triage.model import Crash, Frame, Link, Match
-from triage.offer import clean, fill, flag_holds, offer
-from triage.releases import covers
-from triage.rule import Clause, FramePattern, Pattern, Rule
-from triage.rulecache import cached_rules, load_rules
+from triage.rulebase.offer import clean, fill, flag_holds, offer
+from triage.rulebase.releases import covers
+from triage.rulebase.rule import Clause, FramePattern, Pattern, Rule
+from triage.rulebase.rulecache import cached_rules, load_rules
 from triage.shipped import rule_folders
 
 SEARCH_SECONDS = 0.1  # `regex` counts the process's CPU time

@@ -1,6 +1,6 @@
 """Lines of several open tracebacks without their writers' names -> the traceback each belongs to, or a doubt.
 
-In come the lanes that could take a line (triage.lanes), out goes the likeliest. Ranks run the same code, so what stood
+In come the lanes that could take a line (engine.lanes), out goes the likeliest. Ranks run the same code, so what stood
 behind what in one traceback stands there in the others too; and a frame's source line names the function of the next
 frame. Where tracebacks that differ took turns, nobody can prove who wrote which line: they share a `Mix`, which is
 settled only where all of them came out alike. It must not open or close lanes.
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from triage.alike import common_story, retell
-from triage.dumps import Dump
-from triage.tracebacks import Stage, Traceback
-from triage.tracelines import Form, form_of, frame_match
+from triage.engine.alike import common_story, retell
+from triage.engine.dumps import Dump
+from triage.engine.tracebacks import Stage, Traceback
+from triage.engine.tracelines import Form, form_of, frame_match
 
 MAX_FOLLOWERS = 20_000
 MAX_MIX = 512
