@@ -438,7 +438,7 @@ class ActionState(StrEnum):
     ROLLED_BACK = "rolled-back"  # did not prove itself; the old bytes are back and the unit runs on them
     ROLLBACK_FAILED = "rollback-failed"
     UNDONE = "undone"  # taken back on request
-    UNVERIFIED = "unverified"  # in force, applied with --no-verify or --root
+    UNVERIFIED = "unverified"  # in force, applied with --no-verify or --root, or stopped by somebody meanwhile
 
 
 @dataclass(frozen=True, slots=True)

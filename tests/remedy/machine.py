@@ -42,6 +42,8 @@ class FakeManager:
         self.objections: tuple[str, ...] = ()
         self.crashes_at_load = False
         self.loads_something_else = False
+        self.while_loading: list[Callable[[], None]] = []  # what happens to the unit, one at each wait for it
+        self.while_probed: list[Callable[[], None]] = []
 
     def facts(self) -> dict:  # type: ignore[type-arg]
         return json.loads(self.file.read_text())  # type: ignore[no-any-return]
@@ -88,6 +90,17 @@ class FakeManager:
         self.forget()
         self.begin()
 
+    def asked_to_stop(self, name: str, invocation: str) -> bool:
+        return invocation in self.facts().get("jobs", ())
+
+    def stop(self, *, begin: bool = False) -> None:
+        """By an operator. SGLang ends itself by SIGKILL, so the unit is failed afterwards."""
+        facts = self.facts()
+        ended = [*facts.get("jobs", ()), f"inv{facts['invocation']}"]
+        self._save({**facts, "active": "failed", "jobs": ended})
+        if begin:
+            self.begin()
+
     def crash(self) -> None:
         self._save({**self.facts(), "active": "failed"})
 
@@ -110,11 +123,21 @@ class FakeProof(Proof):
 
     def ready(self, unit: str, invocation: str, report: Report) -> Answer:
         report("0 s: loading")
+        if self.fake.while_loading:
+            self.fake.while_loading.pop(0)()
+        gone = self.gone(unit, invocation)
+        if gone:
+            return Answer(False, gone)
         return Answer(
             not self.fake.crashes_at_load, "crashed while loading" if self.fake.crashes_at_load else "healthy", 3.0
         )
 
     def probe(self, unit: str, invocation: str) -> Answer:
+        if self.fake.while_probed:
+            self.fake.while_probed.pop(0)()
+        gone = self.gone(unit, invocation)
+        if gone:
+            return Answer(False, gone)
         cured = "--disable-cuda-graph" in self.manager.loaded(unit).commands[0]
         return Answer(cured, "answered 'ready'" if cured else "the server went away", 0.5)
 

@@ -191,6 +191,40 @@ def test_a_file_removed_by_hand_closes_all_its_actions(machine: Machine) -> None
     assert machine.files() == before
 
 
+@pytest.mark.parametrize("when", ["while_loading", "while_probed"])
+def test_a_unit_that_an_operator_stops_meanwhile_is_left_stopped_with_the_change(machine: Machine, when: str) -> None:
+    setattr(machine.manager, when, [machine.manager.stop])
+    record = machine.carry(machine.apply_request())
+    assert record.result.state is ActionState.UNVERIFIED
+    assert "stopped by somebody" in record.result.text
+    assert f"systemctl start {UNIT}" in record.result.text
+    assert machine.manager.facts()["active"] == "failed"
+    assert machine.manager.facts()["starts"] == 1
+    assert "--disable-cuda-graph" in machine.drop_in.read_text()
+    assert [item.action for item in standing(machine.ledger.results(), UNIT).actions] == ["i3-1"]
+
+
+@pytest.mark.parametrize("when", ["while_loading", "while_probed"])
+def test_after_a_restart_by_an_operator_the_new_invocation_is_proved(machine: Machine, when: str) -> None:
+    setattr(machine.manager, when, [lambda: machine.manager.stop(begin=True)] * 2)
+    record = machine.carry(machine.apply_request())
+    assert record.result.state is ActionState.VERIFIED
+    assert machine.manager.facts()["starts"] == 3
+    machine.manager.while_loading = [machine.manager.crash]
+    crashed = machine.carry(machine.apply_request(CAP, action="i3-2"))
+    assert crashed.result.state is not ActionState.UNVERIFIED
+
+
+def test_a_unit_stopped_while_the_old_file_comes_back_is_left_stopped(machine: Machine) -> None:
+    before = machine.files()
+    machine.manager.while_loading = [machine.manager.crash, machine.manager.stop]
+    record = machine.carry(machine.apply_request())
+    assert record.result.state is ActionState.ROLLED_BACK
+    assert "stopped by somebody" in record.result.text
+    assert machine.files() == before
+    assert machine.manager.facts()["active"] == "failed"
+
+
 def stuck(machine: Machine, request: Request) -> ActionResult:
     """A kill after the write, then a hand in the file: root may neither go on nor take it back."""
     begun = machine.carrier()
@@ -244,6 +278,14 @@ def test_a_stopped_unit_is_not_started_by_undoing(machine: Machine) -> None:
     record = machine.carry(machine.rollback_request("i3-1", "i3-2"))
     assert record.result.state is ActionState.UNDONE
     assert machine.manager.facts()["starts"] == facts["starts"]
+
+
+def test_a_unit_stopped_by_an_operator_is_not_started_by_undoing_though_it_ends_by_a_signal(machine: Machine) -> None:
+    machine.carry(machine.apply_request())
+    machine.manager.stop()
+    record = machine.carry(machine.rollback_request("i3-1", "i3-2"))
+    assert record.result.state is ActionState.UNDONE
+    assert machine.manager.facts()["starts"] == 1
 
 
 def test_an_undoing_after_which_the_unit_stays_down_says_so(machine: Machine) -> None:

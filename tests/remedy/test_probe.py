@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from triage.actions.probe import Endpoint, Kind, endpoint, healthy, probe
-from triage.actions.readiness import Limits, Proof
+from triage.actions.readiness import ByHand, Limits, Proof
 from triage.model import Refused
 from triage.units.systemctl import Loaded, State
 
@@ -200,15 +200,19 @@ class Sequence:
 
     live = True
 
-    def __init__(self, *states: State, command: str = "/usr/bin/sleep 5") -> None:
+    def __init__(self, *states: State, command: str = "/usr/bin/sleep 5", stopped: str = "") -> None:
         self.states = list(states)
         self.command = tuple(command.split())
+        self.stopped = stopped
 
     def state(self, name: str) -> State:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
     def loaded(self, name: str) -> Loaded:
         return Loaded((self.command,), ("PORT=7",), ())
+
+    def asked_to_stop(self, name: str, invocation: str) -> bool:
+        return invocation in self.stopped
 
 
 def running(active: str = "active", invocation: str = "new", **more: Any) -> State:
@@ -246,6 +250,21 @@ def test_a_crash_while_loading_ends_the_wait(states: tuple[State, ...], reason: 
     answer = proof(Sequence(*states)).ready("u", "new", lambda _: None)
     assert not answer.ok
     assert reason in answer.text
+
+
+@pytest.mark.parametrize(
+    ("after", "invocation", "said"),
+    [
+        ((running("failed", result="signal"),), "", "was stopped by somebody"),
+        ((running("inactive", invocation=""),), "", "was stopped by somebody"),
+        ((running("deactivating", job=True), running("activating", invocation="newer")), "newer", "was restarted by"),
+        ((running(invocation="newer"),), "newer", "was restarted by"),
+    ],
+)
+def test_a_job_of_somebody_is_no_crash(after: tuple[State, ...], invocation: str, said: str) -> None:
+    with pytest.raises(ByHand, match=said) as job:
+        proof(Sequence(running("activating"), *after, stopped="new")).ready("u", "new", lambda _: None)
+    assert job.value.invocation == invocation
 
 
 def test_a_server_is_ready_when_health_says_so_for_a_while(server: StandIn) -> None:

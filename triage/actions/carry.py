@@ -17,7 +17,8 @@ from triage.actions.compare import mismatch
 from triage.actions.ledger import Ledger, Record
 from triage.actions.place import Place
 from triage.actions.policy import Policy
-from triage.actions.readiness import Proof
+from triage.actions.probe import Answer
+from triage.actions.readiness import ByHand, Proof
 from triage.model import ActionState, Refused, Request, Unit, UnitFile, VerificationFailed
 from triage.units.dropin import (
     STANDS,
@@ -172,7 +173,8 @@ class Carrier:
         if not self.manager.live:
             return "stopped"
         state = self.manager.state(unit)
-        return "up" if state.up else "stopped" if state.active == "inactive" else "failed"
+        by_hand = state.active == "failed" and self.manager.asked_to_stop(unit, state.invocation)
+        return "up" if state.up else "stopped" if by_hand or state.active == "inactive" else "failed"
 
     # ------------------------------------------------------------ forward
 
@@ -207,19 +209,46 @@ class Carrier:
             record.skip("ready", "not asked for (--no-verify)")
             record.settle(ActionState.UNVERIFIED, f"{unit.name} was restarted with the change, unproved", wanted)
             return
+        while True:
+            try:
+                self._prove(record, invocation)
+                return
+            except ByHand as job:
+                if not job.invocation:
+                    self._leave_stopped(record, str(job))
+                    return
+                invocation = job.invocation  # somebody's restart: what runs now has the change as well
+                record.keep(invocation=invocation, restarts=str(job.state.restarts))
+
+    def _prove(self, record: Record, invocation: str) -> None:
+        request = record.request
         with record.step("ready"):
-            answer = self.proof.ready(unit.name, invocation, record.report)
+            answer = self.proof.ready(request.unit, invocation, record.report)
             record.say(answer.text)
             record.measure(ready_seconds=f"{answer.seconds:.1f}")
             if not answer.ok:
                 raise VerificationFailed(answer.text)
         if request.kind == "rollback":
-            text = f"{request.target} is undone; {unit.name} was up again after {answer.seconds:.0f} s"
-            record.settle(ActionState.UNDONE, text, wanted)
+            text = f"{request.target} is undone; {request.unit} was up again after {answer.seconds:.0f} s"
+            record.settle(ActionState.UNDONE, text, request.result_digest)
             return
         self._probe(record, invocation)
-        text = f"{unit.name} serves with the change: ready after {answer.seconds:.0f} s, {record.result.steps[-1].text}"
-        record.settle(ActionState.VERIFIED, text, wanted)
+        text = f"{request.unit} serves with the change: ready after {answer.seconds:.0f} s, "
+        record.settle(ActionState.VERIFIED, text + record.result.steps[-1].text, request.result_digest)
+
+    def _leave_stopped(self, record: Record, why: str) -> None:
+        """Whoever stopped the unit wants it so: it is neither started again nor is the change blamed for it."""
+        request = record.request
+        if request.kind == "rollback":
+            record.settle(
+                ActionState.UNDONE, f"{request.target} is undone; {why} and is left so", request.result_digest
+            )
+            return
+        text = (
+            f"{why} and is left so; the change stays, unproved: systemctl start {request.unit} and "
+            f"triage verify {request.unit}, or triage rollback {request.action}"
+        )
+        record.settle(ActionState.UNVERIFIED, text, request.result_digest)
 
     def _write(self, record: Record, text: str, bits: int) -> None:
         unit, now = record.request.unit, self._digest(record.request.unit)
@@ -297,9 +326,12 @@ class Carrier:
         if "before" in record.kept:
             invocation = self._restart(record, "restore-restart", "back_")
             with record.step("restore-ready"):
-                answer = self.proof.ready(unit.name, invocation, record.report)
+                try:
+                    answer = self.proof.ready(unit.name, invocation, record.report)
+                except ByHand as job:  # theirs from here on; the old file is back in any case
+                    answer = Answer(True, str(job))
                 record.say(answer.text)
-                told += f" and the unit runs on it ({answer.text})" if answer.ok else f"; {answer.text}"
+                told += f" and the unit is on it ({answer.text})" if answer.ok else f"; {answer.text}"
                 if not answer.ok and record.kept["was"] == "up":
                     raise VerificationFailed(f"{unit.name} was up before and is not now: {answer.text}")
         record.settle(ActionState.ROLLED_BACK, f"{reason}; {told}", record.kept["old_digest"])

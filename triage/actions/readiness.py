@@ -35,6 +35,15 @@ class Limits:
             raise Refused("time limits must be above zero")
 
 
+class ByHand(TriageError):
+    """A job of somebody ended the invocation: no crash. `state` is how the unit runs after it."""
+
+    def __init__(self, text: str, state: State, invocation: str) -> None:
+        super().__init__(text)
+        self.state = state
+        self.invocation = invocation  # that runs now; '' where the unit was stopped
+
+
 class Proof:
     """Waits and asks. `clock` and `sleep` are handed in so that tests need no real minutes."""
 
@@ -71,7 +80,7 @@ class Proof:
         raise Refused(f"{unit} did not start within {self.limits.stop:.0f} s")
 
     def ready(self, unit: str, invocation: str, report: Report) -> Answer:
-        """Active, healthy, and the same invocation for a while."""
+        """Active, healthy, and the same invocation for a while. Raises ByHand where somebody stops or restarts it."""
         started, well_since = self.clock(), -1.0
         at = self.endpoint(unit)
         asked = at.kind not in (Kind.FOLLOWER, Kind.UNKNOWN)
@@ -106,17 +115,41 @@ class Proof:
             self.sleep(self.limits.tick)
 
     def gone(self, unit: str, invocation: str) -> str:
-        """Why the invocation is over, '' while it is not."""
+        """Why the invocation is over, '' while it is not. Raises ByHand where it did not end by itself."""
         state = self.manager.state(unit)
-        if state.invocation and state.invocation != invocation:
+        again = state.invocation not in ("", invocation)
+        ended = state.active in ("failed", "inactive", "deactivating") or state.sub == "auto-restart"
+        if not again and not ended:
+            return ""
+        if self._asked_to_stop(unit, invocation):
+            raise self._by_hand(unit, invocation)
+        if again:
             return f"{unit} crashed and was started again by systemd ({state.result or state.sub})"
-        if state.active in ("failed", "inactive", "deactivating") or state.sub == "auto-restart":
-            return f"{unit} ended: {state.active}, {state.result or state.sub}"
-        return ""
+        return f"{unit} ended: {state.active}, {state.result or state.sub}"
+
+    def _asked_to_stop(self, unit: str, invocation: str) -> bool:
+        if self.manager.asked_to_stop(unit, invocation):
+            return True
+        self.sleep(self.limits.tick)  # journald may be a moment behind the manager
+        return self.manager.asked_to_stop(unit, invocation)
+
+    def _by_hand(self, unit: str, invocation: str) -> ByHand:
+        """Wait for the end of the job: only then it shows whether it was a stop or a restart."""
+        started = self.clock()
+        while True:
+            state = self.manager.state(unit)
+            if state.invocation not in ("", invocation):
+                return ByHand(f"{unit} was restarted by somebody, it did not crash", state, state.invocation)
+            over = state.active in ("failed", "inactive") and not state.job
+            if over or self.clock() - started > self.limits.stop:
+                return ByHand(f"{unit} was stopped by somebody, it did not crash", state, "")
+            self.sleep(self.limits.tick)
 
     def _gone_now(self, unit: str, invocation: str) -> str:
         try:
             return self.gone(unit, invocation)
+        except ByHand as job:
+            return str(job)
         except TriageError:  # the manager is slow to answer: that says nothing about the server
             return ""
 

@@ -317,7 +317,8 @@ def retire(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
 @_JSON
 def verify(unit: str, timeout: float, as_json: bool) -> None:
     """Probe UNIT's server with one short request, as a client of it would."""
-    from triage.actions.readiness import Limits, Proof
+    from triage.actions.probe import Answer
+    from triage.actions.readiness import ByHand, Limits, Proof
     from triage.units.systemctl import Systemd
 
     manager = Systemd()
@@ -333,7 +334,10 @@ def verify(unit: str, timeout: float, as_json: bool) -> None:
         "url": endpoint.url,
     }
     if state.up:
-        answer = proof.probe(name, state.invocation)
+        try:
+            answer = proof.probe(name, state.invocation)
+        except ByHand as job:
+            answer = Answer(False, str(job), proved=False)
         found |= {"ok": answer.ok, "proved": answer.proved, "text": answer.text, "seconds": round(answer.seconds, 3)}
     else:
         found |= {"ok": False, "proved": False, "text": f"the unit is {state.active} ({state.result})", "seconds": None}

@@ -25,6 +25,7 @@ from triage.units.unitsearch import read_files, search, unit_folders
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SERVICE = "org.freedesktop.systemd1.Service"
 _UNIT = "org.freedesktop.systemd1.Unit"
+_STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"  # systemd's MESSAGE_ID of "Stopping UNIT": only a job says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Manager(Protocol):
     def loaded(self, name: str) -> Loaded: ...
     def state(self, name: str) -> State: ...
     def restart(self, name: str) -> None: ...
+    def asked_to_stop(self, name: str, invocation: str) -> bool: ...
 
 
 class Systemd:
@@ -122,6 +124,14 @@ class Systemd:
         """Queue a restart; `state` shows how it goes. The start limit of earlier crashes is lifted first."""
         _run(["systemctl", "reset-failed", "--", name], check=False)
         _run(["systemctl", "restart", "--no-block", "--", name])
+
+    def asked_to_stop(self, name: str, invocation: str) -> bool:
+        """Whether a stop or restart job ended that run, by the manager's own entry; False where it may not be read.
+
+        SGLang ends a clean stop by SIGKILL on itself: neither state nor result tell it from a crash."""
+        wanted = ("_PID=1", f"UNIT={name}", f"INVOCATION_ID={invocation}", f"MESSAGE_ID={_STOPPING}")
+        argv = ["journalctl", "--quiet", "--no-pager", "--output=json", "--lines=1", *wanted]
+        return bool(_run(argv, check=False).stdout.strip())
 
     def verify(self, before: Unit, after: Unit) -> tuple[str, ...]:
         """What `systemd-analyze verify` says of `after` and did not say of `before`: both staged, neither installed."""
@@ -187,6 +197,9 @@ class Folder:
 
     def restart(self, name: str) -> None:
         return
+
+    def asked_to_stop(self, name: str, invocation: str) -> bool:
+        return False
 
 
 def is_active(name: str) -> bool:
