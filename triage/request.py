@@ -306,12 +306,6 @@ def newest_document(view: IncidentView) -> Mapping[str, Any]:
     return crash.document
 
 
-def applicable(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Ids of the remedies that triage can carry out, in the order in which to try them."""
-    matches = document.get("matches") or ()
-    return tuple(rung["id"] for rung in (matches[0]["remedies"] if matches else ()) if rung["applicable"])
-
-
 def find_remedy(document: Mapping[str, Any], remedy: str) -> tuple[str, Remedy]:
     """(rule, remedy) of that id; the best match that has it. Raises InputError where none has."""
     known = []

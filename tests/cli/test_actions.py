@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from tests.store.made import HOST, T0, UNIT, closed, made_finding, record
+from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage.cli import actions as commands
-from triage.model import ActionState, InputError, NotPermitted, Outcome, Refused
-from triage.request import Requester, applicable, find_remedy
+from triage.model import ActionState, Edit, InputError, NotPermitted, Outcome, Refused
+from triage.request import Requester, find_remedy
 from triage.settings import load_settings
 from triage.store import Store, WantedRollback
 
@@ -73,6 +74,31 @@ def test_applied_shown_and_undone(store: Store, run: Type, root: Path, incident:
     assert not drop_in(root).parent.exists()
     assert store.action("i1-1").state is ActionState.UNDONE
     assert run("workarounds", "list").stdout == ""
+
+
+def test_an_unconfirmed_remedy_below_one_by_hand_has_to_be_named(store: Store, run: Type, root: Path) -> None:
+    finding = made_finding()
+    by_hand = replace(REMEDY, id="upgrade", kind="upgrade", title="Move to 0.5.13", edits=(), applicable=False)
+    ladder = (by_hand, replace(REMEDY, confirmed=False))
+    record(store, closed(replace(finding, matches=(replace(finding.matches[0], remedies=ladder),))))
+    result = run("apply", "1", "--yes", "--root", str(root))
+    assert result.exit_code == 3
+    assert "the first way is by hand: Move to 0.5.13; to take another name it with --remedy ID: no-graph" in str(
+        result.exception
+    )
+    assert not drop_in(root).exists()
+    assert run("apply", "1", "--remedy", "no-graph", "--yes", "--root", str(root)).exit_code == 0
+
+
+def test_a_remedy_outside_the_policy_leads_to_the_next(store: Store, run: Type, root: Path) -> None:
+    finding = made_finding()
+    outside = replace(REMEDY, id="more", confirmed=False, edits=(Edit("set-flag", "--mem-fraction-static", 1.15),))
+    ladder = (outside, REMEDY)
+    record(store, closed(replace(finding, matches=(replace(finding.matches[0], remedies=ladder),))))
+    result = run("apply", "1", "--yes", "--root", str(root))
+    assert result.exit_code == 0, result.output
+    assert "passed over: more: --mem-fraction-static 1.15 is outside the pattern" in result.stdout
+    assert "--disable-cuda-graph" in drop_in(root).read_text()
 
 
 def test_a_dry_run_changes_nothing(run: Type, root: Path, incident: int, home: Path) -> None:
@@ -189,7 +215,6 @@ def test_the_worker_files_a_rollback_once_and_notes_what_it_cannot_file(
 
 def test_remedies_are_found_by_their_id_in_the_document(store: Store, incident: int) -> None:
     document = store.incident(1).crashes[0].document
-    assert applicable(document) == ("no-graph",)
     rule, remedy = find_remedy(document, "no-graph")
     assert (rule, remedy.edits[0].op) == ("dflash-none", "set-flag")
 

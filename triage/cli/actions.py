@@ -67,8 +67,8 @@ def apply(incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify
     """Apply a remedy of INCIDENT: plan, diff, question, drop-in, restart, proof; back if it does not prove itself."""
     with _requester(root) as (requester, session):
         view = _view(requester, incident)
-        plan, refused = _first_plan(requester, view, wanted)
-        for reason in refused:
+        plan, passed = _plan(requester, view, wanted)
+        for reason in passed:
             echo(f"passed over: {reason}")
         _show_plan(plan)
         if dry_run:
@@ -109,25 +109,21 @@ def _view(requester: Requester, number: int) -> IncidentView:
     return view
 
 
-def _first_plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple[Plan, list[str]]:
-    """The plan of the remedy that was asked for, or of the first that changes something here, and why not others."""
-    from triage.model import Refused
-    from triage.request import applicable, newest_document
-    from triage.units.edits import DoesNotFit
+def _plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple[Plan, tuple[str, ...]]:
+    """The plan of the remedy that was asked for, or of the first that fits here, and why those above it do not."""
+    from triage.ladder import first_plan
+    from triage.request import newest_document
 
     found = newest_document(view)
     name = requester.action_name(view.incident.number)
-    refused: list[str] = []
-    for remedy in (wanted,) if wanted else applicable(found):
-        try:
-            return requester.plan(view.incident, found, remedy, name, _now()), refused
-        except DoesNotFit as reason:
-            refused.append(str(reason))
-    number = view.incident.number
-    raise Refused(
-        "; ".join(refused)
-        or f"incident {number} has no remedy that triage can apply: triage incidents explain {number}"
-    )
+
+    def work_out(remedy: str) -> Plan:
+        return requester.plan(view.incident, found, remedy, name, _now())
+
+    if wanted:
+        return work_out(wanted), ()
+    matches = found.get("matches") or ()
+    return first_plan(matches[0]["remedies"] if matches else (), work_out)
 
 
 def _ask(yes: bool, question: str) -> None:

@@ -7,10 +7,11 @@ process finds what the first try recorded. Called by `forms` and `api`, which ch
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triage.dashboard.desk import Desk
 from triage.dashboard.problem import Problem
+from triage.ladder import first_plan
 from triage.model import InputError, Plan, Refused
 from triage.store import ActionRow, CrashRow, IncidentView
 
@@ -69,12 +70,12 @@ def work_out(desk: Desk, number: int, remedy: str | None, name: str, time: int) 
     ladder = crash.document["matches"][0]["remedies"] if crash.document["matches"] else ()
     if not crash.outcome.actionable:
         raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
-    fitting = [rung for rung in ladder if (rung["id"] == remedy if remedy else rung["applicable"])]
-    if not fitting:
-        raise Refused(
-            f"incident {number} has no remedy '{remedy}'" if remedy else f"incident {number} has no remedy to apply"
-        )
-    rung = fitting[0]
+    if not remedy:
+        plan, passed = first_plan(ladder, lambda one: desk.hands.plan(found.incident, crash.document, one, name, time))
+        return replace(plan, notes=(*(f"passed over: {reason}" for reason in passed), *plan.notes))
+    rung = next((rung for rung in ladder if rung["id"] == remedy), None)
+    if rung is None:
+        raise Refused(f"incident {number} has no remedy '{remedy}'")
     if rung["blocked_by"]:
         raise Refused(f"'{rung['title']}' does not fit here: {rung['blocked_by']}")
     if not rung["applicable"]:
