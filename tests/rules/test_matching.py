@@ -231,3 +231,22 @@ def test_short_anchors_do_not_hide_longer_ones(tmp_path: Path) -> None:
     rules = book(tmp_path)
     numbers = rules.candidates(Evidence.of(made))
     assert {rules.rules[n].id for n in numbers} == {"short", "long", "inner"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "title", "told"),
+    [
+        ("install", "Install the pinned torch", "By hand: install the pinned torch"),
+        ("system", "CUDA 13 or newer", "By hand: CUDA 13 or newer"),
+        ("request", "By hand, in front: refuse it", "By hand, in front: refuse it"),
+        ("flag", "Start without graphs", "Start without graphs"),
+    ],
+)
+def test_a_rung_for_people_says_that_it_is_done_by_hand(tmp_path: Path, kind: str, title: str, told: str) -> None:
+    edits = "\n    edits: [{op: set-flag, name: --disable-cuda-graph}]" if kind == "flag" else ""
+    remedies = (
+        f'remedies:\n  - id: a\n    kind: {kind}\n    title: "{title}"\n    cost: none\n    confirmed: true{edits}\n'
+    )
+    write(tmp_path, "moon", rule("{message: the moon is full}", remedies))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "the moon is full")))
+    assert [remedy.title for remedy in match.remedies] == [told]

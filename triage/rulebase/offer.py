@@ -51,6 +51,14 @@ def fill(text: str, captures: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda found: clean(captures.get(found[1], "…")), text)
 
 
+def by_hand(title: str) -> str:
+    """The title of a rung that triage cannot carry out says so, wherever it is told: page, terminal, alert, JSON."""
+    if title.startswith("By hand"):
+        return title
+    plain = title[1:2].islower()  # `Install`, but not `CUDA`
+    return f"By hand: {title[:1].lower() if plain else title[:1]}{title[1:]}"
+
+
 def clean(text: str) -> str:
     """Text from a log on one line, without control characters."""
     return _CONTROL.sub(" ", text).strip()
@@ -66,7 +74,7 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
     return Remedy(
         id=text.id,
         kind=text.kind,
-        title=title,
+        title=title if text.kind in EDITABLE else by_hand(title),
         cost=fill(text.cost, captures),
         confirmed=text.confirmed,
         edits=tuple(edit for part in edits for edit in part),
