@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from triage.actions import durable
 from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
 from triage.actions.spool import Spool
@@ -176,14 +177,16 @@ class Requester:
             waited = time.monotonic() - started
             if result is None and waited > PICKED_UP and self.spool.withdraw(name):
                 self._refused(name, f"nobody took it within {PICKED_UP:.0f} s")
-                raise Unreachable(
-                    f"root's side does not take requests: systemctl status {PATH_UNIT} triage-apply.service"
-                )
+                why = durable.full(self.ledger.folder) or f"systemctl status {PATH_UNIT} triage-apply.service"
+                raise Unreachable(f"root's side does not take requests: {why}")
             if self._child and self._child.poll() is not None and self.ledger.result(name) == result:
                 raise Unreachable(f"the one-shot ended with {self._child.returncode}: see {self.ledger.folder}.log")
             if result is None and waited > PICKED_UP and name not in self._used():
                 self._refused(name, "root's side threw it out")
-                raise Refused("root's side threw the request out: journalctl -u triage-apply.service says why")
+                why = durable.full(self.ledger.folder) or "journalctl -u triage-apply.service says why"
+                raise Refused(f"root's side threw the request out: {why}")
+            if result is None and waited > PICKED_UP and (full := durable.full(self.ledger.folder)):
+                raise Unreachable(f"{name} is taken and begins as soon as there is room: {full}")
             sleep(0.2)
 
     # ------------------------------------------------------------ inside

@@ -13,7 +13,7 @@ from click.testing import Result
 
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage.cli import actions as commands
-from triage.model import ActionState, Edit, InputError, NotPermitted, Outcome, Refused
+from triage.model import ActionState, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable
 from triage.request import Requester, find_remedy
 from triage.settings import load_settings
 from triage.store import Store, WantedRollback
@@ -192,6 +192,35 @@ def test_one_action_at_a_time_on_a_unit(
         requester.apply(requester.plan(view.incident, document, "no-graph", "i1-2", T0), "i1-2", T0, "me")
     with pytest.raises(Refused, match="exists already"):
         requester.apply(requester.plan(view.incident, document, "no-graph", "i1-1", T0), "i1-1", T0, "me")
+
+
+def test_a_full_disk_of_roots_side_is_named(
+    store: Store, root: Path, incident: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requester = Requester(load_settings(), store, root=root)
+    monkeypatch.setattr(requester, "_start_one_shot", lambda: Idle())
+    monkeypatch.setattr("triage.request.PICKED_UP", -1.0)
+    view = store.incident(1)
+
+    def ask(name: str) -> None:
+        plan = requester.plan(view.incident, view.crashes[0].document, "no-graph", name, T0)
+        requester.apply(plan, name, T0, "me")
+
+    ask("i1-1")
+    with pytest.raises(Unreachable, match="systemctl status"):
+        list(requester.follow("i1-1"))
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 10, 10, 10, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda place: full)
+    ask("i1-2")
+    with pytest.raises(Unreachable, match="is full, make room"):
+        list(requester.follow("i1-2"))
+    assert not requester.spool.waiting()
+    ask("i1-3")
+    requester.ledger.create()
+    requester.ledger.claim(requester.spool.waiting_requests()[0])
+    requester.spool.withdraw("i1-3")
+    with pytest.raises(Unreachable, match="i1-3 is taken and begins as soon as there is room"):
+        list(requester.follow("i1-3"))
 
 
 def test_the_worker_files_a_rollback_once_and_notes_what_it_cannot_file(

@@ -1,11 +1,13 @@
 """One request carried out: cured, not cured, refused, undone; files are the new ones or the old ones, byte for byte."""
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.remedy.fixtures import DISABLE_GRAPH
 from tests.remedy.machine import NOW, UNIT, USELESS, Machine
 from triage.actions.policy import Policy
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, StepState
@@ -223,6 +225,31 @@ def test_a_unit_stopped_while_the_old_file_comes_back_is_left_stopped(machine: M
     assert "stopped by somebody" in record.result.text
     assert machine.files() == before
     assert machine.manager.facts()["active"] == "failed"
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_full_disk_refuses_and_leaves_all_as_it_was(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    if first:
+        machine.carry(machine.apply_request(action="i3-0"))
+    before, facts = machine.files(), machine.manager.facts()
+    rename = os.rename
+
+    def no_room(source: str, target: str, **folders: int) -> None:
+        if target == machine.drop_in.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "rename", no_room)
+    record = machine.carry(machine.apply_request(CAP))
+    assert record.result.state is ActionState.REFUSED
+    assert "the disk is full" in record.result.text
+    assert "nothing was changed" in record.result.text
+    assert machine.files() == before
+    assert machine.manager.facts() == facts
+    monkeypatch.undo()
+    assert machine.carry(machine.apply_request(DISABLE_GRAPH if not first else CAP, action="i3-2")).result.ended
 
 
 def stuck(machine: Machine, request: Request) -> ActionResult:

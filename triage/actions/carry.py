@@ -10,6 +10,7 @@ is done), back (a kill: go on restoring). Each deed looks first at what is there
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -88,7 +89,7 @@ class Carrier:
                 self._forward(record)
                 return
             except Exception as reason:  # noqa: BLE001 - whatever went wrong, the old bytes come back
-                if self._stays(record, reason):
+                if self._stays(record, reason) or self._untouched(record, reason):
                     return
                 record.keep(phase="back", reason=str(reason) or repr(reason))
         try:
@@ -309,6 +310,16 @@ class Carrier:
             return False
         record.measure(well="no")
         record.settle(ActionState.UNDONE, f"{request.target} is undone, but {reason}", request.result_digest)
+        return True
+
+    def _untouched(self, record: Record, reason: Exception) -> bool:
+        """Nothing was written and nothing reloaded: that is a refusal, and nobody needs a restart for it."""
+        reloaded = any(step.name == "reload" for step in record.result.steps)
+        if reloaded or self._digest(record.request.unit) != record.kept["old_digest"]:
+            return False
+        with contextlib.suppress(OSError):
+            self._restore(record)  # the folder that may have been made for it goes
+        record.settle(ActionState.REFUSED, f"{reason}: nothing was changed", record.kept["old_digest"])
         return True
 
     def _back(self, record: Record) -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+_ROOM = 1 << 16  # bytes: less is full, since the last small files may have fitted
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -35,13 +36,31 @@ def write(folder: int, name: str, data: bytes, mode: int) -> None:
         os.unlink(part, dir_fd=folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(part, flags, 0o600, dir_fd=folder)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fchmod(handle, mode)
-        os.fsync(handle)
-    os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(handle, mode)
+            os.fsync(handle)
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:  # a full disk, say: what there is of it goes
+        with contextlib.suppress(OSError):
+            os.unlink(part, dir_fd=folder)
+        raise
     os.fsync(folder)
+
+
+def full(path: Path) -> str:
+    """In words that the disk below a path, or its folder above, has no room for one more file; '' where it has."""
+    for place in (path, *path.parents):
+        try:
+            facts = os.statvfs(place)
+        except OSError:
+            continue
+        if facts.f_bfree * facts.f_frsize < _ROOM or (facts.f_files and not facts.f_ffree):
+            return f"the disk of {place} is full, make room on it (df {place}; df -i {place})"
+        return ""
+    return ""
 
 
 def remove(folder: int, name: str) -> None:

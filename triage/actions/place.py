@@ -6,7 +6,10 @@ follows a link in place of the unit's folder or the file, and removes only a fol
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from triage.actions import durable
@@ -43,7 +46,7 @@ class Place:
         """True where the folder was not there."""
         above = self.root / _ABOVE
         above.mkdir(parents=True, exist_ok=True)
-        with durable.opened(above) as folder:
+        with self._writing(unit), durable.opened(above) as folder:
             try:
                 os.mkdir(self._name(unit), 0o755, dir_fd=folder)
                 # Whatever the umask: the unprivileged side reads the drop-in to plan the next edit.
@@ -54,7 +57,7 @@ class Place:
         return True
 
     def write(self, unit: str, data: bytes, mode: int) -> None:
-        with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+        with self._writing(unit), durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
             durable.write(folder, DROP_IN, data, mode)
 
     def remove(self, unit: str, *, folder_too: bool) -> None:
@@ -72,6 +75,16 @@ class Place:
                 except OSError:  # somebody else has put a file into it since
                     return
                 os.fsync(folder)
+
+    @contextlib.contextmanager
+    def _writing(self, unit: str) -> Iterator[None]:
+        """The system's errors in words."""
+        try:
+            yield
+        except OSError as error:
+            no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            mend = f": the disk is full, make room on it (df {self.root / _ABOVE})" if no_room else ""
+            raise Refused(f"{self.path(unit)} cannot be written ({error.strerror}){mend}") from None
 
     def path(self, unit: str) -> str:
         return drop_in_path(unit)
