@@ -158,6 +158,9 @@ NEVER_SET = frozenset(
         "SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK",
         "SGLANG_USE_MODELSCOPE",
         "HF_ENDPOINT",
+        "CUDA_LAUNCH_BLOCKING",  # for one test; as a remedy it would "cure" a race by being slow
+        "GLOO_SOCKET_IFNAME",  # no log tells the right card: an example is no remedy
+        "NCCL_SOCKET_IFNAME",
     ]
 )
 NEVER_TAKEN = frozenset(
@@ -177,7 +180,12 @@ NEVER_TAKEN = frozenset(
     ]
 )
 # Harmless in some values only: those that give up a reduced precision, or ask for what every model can.
-ONLY_AS = {"--kv-cache-dtype": {"auto"}, "--dtype": {"bfloat16"}, "--moe-runner-backend": {"triton", "triton_kernel"}}
+ONLY_AS = {
+    "--kv-cache-dtype": {"auto"},
+    "--grammar-backend": set(),
+    "--dtype": {"bfloat16"},
+    "--moe-runner-backend": {"triton", "triton_kernel"},
+}
 
 
 def test_no_shipped_edit_changes_what_the_service_does() -> None:
