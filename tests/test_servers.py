@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit, UnitFile
+from triage.units.dropin import files_digest
 from triage.units.servers import find_servers, release
 from triage.units.systemctl import State
 
@@ -98,9 +99,14 @@ def test_what_triage_changed_is_listed(python: str) -> None:
         sudo_uid=None,
         time=1,
     )
-    result = ActionResult(request, ActionState.VERIFIED, (), 1, 2)
+    seen = files_digest(Unit(NAME, (fragment(python),)))
+    result = ActionResult(request, ActionState.VERIFIED, (), 1, 2, digest="0" * 64, kept={"files_digest": seen})
     [server] = find_servers(Manager(fragment(python)), ["sglang*.service"], [result])
     assert [(a.action, a.incident, a.remedy) for a in server.in_force] == [("a-1", 7, "disable-cuda-graph")]
+    assert not server.note
+    override = UnitFile(f"/etc/systemd/system/{NAME}.d/override.conf", "[Service]\nNice=5\n")
+    [server] = find_servers(Manager(fragment(python), override), ["sglang*.service"], [result])
+    assert f"other files of {NAME} changed since a-1" in server.note
 
 
 def test_a_program_without_metadata_has_no_release(tmp_path: Path) -> None:

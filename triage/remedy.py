@@ -60,7 +60,12 @@ def plan(
         rendered = render(unit, known.actions, new, root=root)
     if policy is not None:
         policy.check(unit.name, rendered.changes)
-    return _plan(unit, new, rendered, remedy.title, remedy.cost, root)
+    result = _plan(unit, new, rendered, remedy.title, remedy.cost, root)
+    if not rendered.draft.command_changed:
+        return result
+    others = ", ".join(file.path.rsplit("/", 1)[-1] for file in unit.files if not own_drop_in(file.path))
+    note = f"its ExecStart= will hide later changes of the command in {others}: undo it first for those"
+    return replace(result, notes=(*result.notes, note))
 
 
 def plan_rollback(unit: Unit, known: Standing, target: str, *, action: str, now: int, root: str = "") -> Plan:

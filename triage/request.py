@@ -40,7 +40,7 @@ from triage.rulebase.offer import respelled
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import ActionRow, IncidentRow, IncidentView, Store, WantedRollback
-from triage.units.dropin import standing
+from triage.units.dropin import outdated, standing
 from triage.units.servers import installed
 from triage.units.systemctl import Folder, Manager, Systemd, check_environment, is_active
 from triage.units.unitfile import effective
@@ -126,6 +126,17 @@ class Requester:
             raise Refused(f"{action.name} was applied {where}")
         unit = self.manager.read_unit(action.unit)
         return plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
+
+    def outdated(self, action: ActionRow) -> str:
+        """In words that the unit changed below that action; '' where it did not, or cannot be looked at from here."""
+        if action.host not in ("", self.store.host):
+            return ""
+        try:
+            manager = self.manager if action.root == self._root else Folder(Path(action.root))
+            results = [result for ledger in self.others for result in ledger.results()]
+            return outdated(manager.read_unit(action.unit), standing(results, action.unit, action.root))
+        except (TriageError, OSError):
+            return ""
 
     # ------------------------------------------------------------ filing
 

@@ -101,6 +101,16 @@ def test_a_remedy_outside_the_policy_leads_to_the_next(store: Store, run: Type, 
     assert "--disable-cuda-graph" in drop_in(root).read_text()
 
 
+def test_a_command_changed_below_an_action_is_told(run: Type, root: Path, incident: int) -> None:
+    plan = run("apply", "1", "--yes", "--root", str(root)).stdout
+    assert f"will hide later changes of the command in {UNIT}: undo it first" in plan
+    assert "later changes of it in other files have no effect" in drop_in(root).read_text()
+    assert "note" not in run("workarounds").stderr
+    (drop_in(root).parent / "override.conf").write_text("[Service]\nExecStart=\nExecStart=/bin/other\n")
+    assert f"other files of {UNIT} changed since i1-1" in run("workarounds").stderr
+    assert "changed since i1-1" in json.loads(run("workarounds", "--json").stdout)["items"][0]["note"]
+
+
 def test_a_dry_run_changes_nothing(run: Type, root: Path, incident: int, home: Path) -> None:
     before = files(root)
     result = run("apply", "1", "--dry-run", "--root", str(root))

@@ -27,6 +27,7 @@ from triage.units.dropin import (
     Rendered,
     Standing,
     check_own_file,
+    files_digest,
     in_force,
     mode,
     render,
@@ -137,6 +138,7 @@ class Carrier:
             made_folder="0" if self.place.has_folder(unit.name) else "1",
             folder_is_ours="1" if known.made_folder else "0",
             was=self._was(unit.name),
+            files_digest=files_digest(unit),
         )
         return True
 

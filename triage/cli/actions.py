@@ -281,8 +281,9 @@ def debts(unit: str | None, as_json: bool) -> None:
     """Oldest first, with what each of them costs."""
     with _requester() as (requester, _):
         rows = requester.store.workarounds(unit)
+        notes = {row.name: requester.outdated(row) for row in rows}
     if as_json:
-        print_json({"schema": 1, "items": [document(row) for row in rows]})
+        print_json({"schema": 1, "items": [document(row) | {"note": notes[row.name] or None} for row in rows]})
         return
     cells = [
         (row.name, str(row.state), moment(row.effective_at), row.unit, row.remedy, row.cost or "-") for row in rows
@@ -291,6 +292,8 @@ def debts(unit: str | None, as_json: bool) -> None:
     for row in rows:
         if row.state == "rollback-failed":
             click.echo(f"{row.name}: {clean(row.text)}", err=True)
+    for note in dict.fromkeys(filter(None, notes.values())):
+        click.echo(f"note: {clean(note)}", err=True)
     if not rows:
         click.echo("No workarounds are in force.", err=True)
 

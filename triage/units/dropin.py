@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit
 from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft, long_name, server
-from triage.units.unitfile import DROP_IN, Command, digest, drop_in_path, effective, own_drop_in, quote
+from triage.units.unitfile import DROP_IN, Command, digest, drop_in_path, effective, own_drop_in, quote, unit_digest
 
 _SECRET = r"(?:key|token|secret|password|passphrase|credentials?)"  # noqa: S105
 _SECRET_FLAG = re.compile(rf"--[\w-]*{_SECRET}")
@@ -48,6 +48,7 @@ class Standing:
     actions: tuple[InForce, ...] = ()
     digest: str = ""  # of the drop-in as triage left it; '' where it left none
     made_folder: bool = False  # the .d folder is triage's own and goes with the file
+    files: str = ""  # files_digest of what the file was rendered from; '' where that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,28 @@ def standing(results: Iterable[ActionResult], unit: str, root: str = "") -> Stan
         if result.kept.get("by_hand"):
             actions.clear()
         made = bool(result.digest) and (state.made_folder or result.kept.get("made_folder") == "1")
-        state = Standing(tuple(actions.values()), result.digest, made)
+        state = Standing(tuple(actions.values()), result.digest, made, result.kept.get("files_digest", ""))
     return state
 
 
 def in_force(request: Request) -> InForce:
     return InForce(request.action, request.incident, request.rule, request.remedy, request.time, request.edits)
+
+
+def files_digest(unit: Unit) -> str:
+    """Of all files of the unit but triage's own."""
+    return unit_digest(replace(unit, files=tuple(file for file in unit.files if not own_drop_in(file.path))))
+
+
+def outdated(unit: Unit, known: Standing) -> str:
+    """In words that the unit's other files changed since the drop-in was rendered from them; '' where they did not."""
+    if not known.actions or known.files in ("", files_digest(unit)):
+        return ""
+    names = " and ".join(action.action for action in known.actions)
+    return (
+        f"other files of {unit.name} changed since {names}: what {DROP_IN} sets, such as the whole ExecStart=, is from "
+        f"before and wins; undo {names} (triage rollback) and apply anew to take the change in"
+    )
 
 
 def check_own_file(unit: Unit, known: Standing, root: str = "") -> None:
@@ -170,6 +187,7 @@ def _text(state: Draft, actions: tuple[InForce, ...], root: str) -> str:
         sections.setdefault(section, []).append(f"{key}={value.replace('%', '%%')}")
     service = sections.setdefault("Service", [])
     if state.command_changed:
+        lines.append("# ExecStart= is the whole command: later changes of it in other files have no effect.")
         service.append("ExecStart=")
         service += [f"ExecStart={command_text(command)}" for command in state.commands]
     for name, assigned in state.environment.items():

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from triage.model import ActionResult, NotPermitted, Refused, Unit
 from triage.units import edits
-from triage.units.dropin import InForce, mask_argv, mask_value, standing
+from triage.units.dropin import InForce, mask_argv, mask_value, outdated, standing
 from triage.units.systemctl import State
 from triage.units.unitfile import Command, effective, expand
 
@@ -52,8 +52,8 @@ def find_servers(manager: Manager, globs: Iterable[str], results: Iterable[Actio
 
 
 def _server(manager: Manager, name: str, results: tuple[ActionResult, ...]) -> Server:
-    state = manager.state(name)
-    server = Server(name, state.active, state.sub, state.restarts, in_force=standing(results, name).actions)
+    state, known = manager.state(name), standing(results, name)
+    server = Server(name, state.active, state.sub, state.restarts, in_force=known.actions)
     try:
         unit = manager.read_unit(name)
         server = replace(server, files=tuple(file.path for file in unit.files), stale=unit.need_daemon_reload)
@@ -70,6 +70,7 @@ def _server(manager: Manager, name: str, results: tuple[ActionResult, ...]) -> S
             for flag in edits.flags(command, first)
         },
         version=release(command.program),
+        note=outdated(unit, known),
     )
 
 
