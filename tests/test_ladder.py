@@ -8,6 +8,7 @@ import pytest
 
 from triage.ladder import first_plan
 from triage.model import Plan, Refused
+from triage.units.edits import DoesNotFit
 
 SPEED = "the mem fraction 1.15 is outside the pattern"
 
@@ -56,6 +57,21 @@ def test_an_unconfirmed_remedy_below_a_better_one_has_to_be_named(first: dict[st
 def test_a_refusal_of_one_unconfirmed_remedy_leads_to_the_next() -> None:
     plan, passed = first_plan([rung("one", confirmed=False), rung("two", confirmed=False)], Planner(one=SPEED))
     assert (plan.remedy, passed) == ("two", (f"one: {SPEED}",))
+
+
+def test_a_confirmed_remedy_with_nothing_to_do_in_this_unit_stands_in_nobodys_way() -> None:
+    def planner(remedy: str) -> Plan:
+        if remedy == "cap":
+            raise DoesNotFit("cap changes nothing in u: --budget is not in the command")
+        return Planner()(remedy)
+
+    plan, passed = first_plan([rung("cap"), rung("next", confirmed=False)], planner)
+    assert (plan.remedy, passed) == ("next", ("cap changes nothing in u: --budget is not in the command",))
+
+
+def test_by_hand_is_said_once() -> None:
+    ladder = [rung("upgrade", by_hand=True) | {"title": "By hand: move to 0.5.13"}, rung("stop")]
+    assert first_plan(ladder, Planner())[1] == ("upgrade is by hand: move to 0.5.13",)
 
 
 def test_where_nothing_fits_all_reasons_are_told() -> None:

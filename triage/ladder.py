@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from triage.model import Plan, Refused
+from triage.units.edits import DoesNotFit
 
 
 def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan]) -> tuple[Plan, tuple[str, ...]]:
@@ -24,7 +25,7 @@ def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan])
         if rung["blocked_by"]:
             passed.append(f"{rung['id']} does not fit here: {rung['blocked_by']}")
         elif not rung["applicable"]:
-            passed.append(f"{rung['id']} is by hand: {rung['title']}")
+            passed.append(f"{rung['id']} is by hand: {_plain(rung['title'])}")
             better = True
         elif better and not rung["confirmed"]:
             raise Refused(_ask_for_a_name(ladder, at, passed))
@@ -34,7 +35,8 @@ def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan])
             except Refused as reason:
                 refusals.add(str(reason))
                 passed.append(str(reason) if str(reason).startswith(rung["id"]) else f"{rung['id']}: {reason}")
-                better = better or rung["confirmed"]
+                # What has nothing to do in this unit (a cap on a flag that it lacks) is no way that stands above.
+                better = better or (rung["confirmed"] and not isinstance(reason, DoesNotFit))
     if len(refusals) == 1:  # one reason for all, such as a file that was changed by hand
         raise Refused(refusals.pop())
     raise Refused("; ".join(passed) or "there is no remedy, the crash is undiagnosed")
@@ -43,6 +45,11 @@ def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan])
 def _ask_for_a_name(ladder: Sequence[Mapping[str, Any]], at: int, passed: Sequence[str]) -> str:
     first = ladder[0]
     by_hand = not first["applicable"] and not first["blocked_by"]
-    why = "; ".join([f"the first way is by hand: {first['title']}", *passed[1:]] if by_hand else passed)
+    why = "; ".join([f"the first way is by hand: {_plain(first['title'])}", *passed[1:]] if by_hand else passed)
     ids = ", ".join(rung["id"] for rung in ladder[at:] if rung["applicable"])
     return f"{why}; to take another name it with --remedy ID: {ids}"
+
+
+def _plain(title: str) -> str:
+    """Titles of rungs for people begin so already."""
+    return title.removeprefix("By hand: ")
