@@ -58,7 +58,12 @@ def _now() -> int:
 
 @click.command()
 @click.argument("incident", type=click.IntRange(min=1))
-@click.option("--remedy", "wanted", metavar="ID", help="This one; else the first that fits.")
+@click.option(
+    "--remedy",
+    "wanted",
+    metavar="ID",
+    help="This one; else the first that fits, unless it is unconfirmed and a better way stands above.",
+)
 @_DRY
 @_YES
 @click.option("--no-verify", is_flag=True, help="Neither wait until the unit is ready nor probe it.")
