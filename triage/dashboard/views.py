@@ -186,7 +186,7 @@ def ladder(document: Document, actions: Iterable[ActionRow]) -> tuple[Rung, ...]
         if remedy["blocked_by"]:
             why = f"Does not fit here: {remedy['blocked_by']}."
         elif not remedy["applicable"]:
-            why = "By hand: it is no edit of the unit, so triage does not carry it out."
+            why = "It is no edit of the unit, so triage does not carry it out."
         elif not actionable:
             why = (
                 f"Not now: the outcome is {document['outcome']}, and only a fatal or degraded crash leads to an action."
