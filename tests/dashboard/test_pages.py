@@ -147,7 +147,7 @@ def test_an_incident_tells_root_cause_evidence_ranks_and_end(reader: TestClient)
         "signal · killed, status 9",
         "about a third of the tokens per second",
         "Does not fit here",
-        "By hand",
+        "It is no edit of the unit",
         "TP7",
     ):
         assert word in text
