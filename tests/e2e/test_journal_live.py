@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
-
 from tests.e2e.box import Box
 from triage.model import Batch, Line
 from triage.sources.journal import JournalSource
-
-pytest.importorskip("systemd", reason="systemd-python is not installed")
 
 
 class Following(JournalSource):
