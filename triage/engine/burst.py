@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triage.engine.aftermath import Before, follows, remember, same_moment
+from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
 from triage.engine.entries import Entry, lost_entry, refresh, report_entry
@@ -34,6 +35,7 @@ class Burst:
         "_grade_at",
         "_held",
         "_stacked",
+        "aside",
         "before",
         "crash",
         "ending",
@@ -65,6 +67,7 @@ class Burst:
         self.over = False  # the log of this server ends here
         self._held = Held()  # cascades and hints that wait for a root
         self._stacked: Entry | None = None  # the last failure, if it was but a library's line
+        self.aside = Aside()
         self._grade_at: dict[Grade, int] = {}  # when the journal told that lines are missing
 
     @property
@@ -87,7 +90,9 @@ class Burst:
                 self._grown(entry, report)
             return []
         if report.news is News.LOST:
-            return self.add(lost_entry(report, self.time))
+            lost = lost_entry(report, self.time)
+            lost.before, lost.after = self.aside.cut(report.body.start, lost.time)
+            return self.add(lost)
         if entry is not None:  # a further link of its chain
             self._grown(entry, report)
             return self._amended()
@@ -100,6 +105,8 @@ class Burst:
         if self.progress.stopping is not None and entry.kind >= Kind.EXIT and self.crash is None:
             return []  # teardown after a requested stop
         entry.quoted = entry.quoted or self.quoted
+        if entry.name == "watchdog":
+            entry.after = self.aside.stacks  # it grows: some are written behind the watchdog's own line
         events: list[CrashEvent] = []
         crash = self.crash
         self._touch(entry)

@@ -16,6 +16,7 @@ from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, R
 
 MAX_ENTRIES = 300
 MAX_EVIDENCE = 60
+MAX_BESIDE = 24  # lines beside the root that are shown
 MAX_TEXT = 8_192  # of one line that is kept
 MAX_HELD = 60
 
@@ -168,7 +169,8 @@ def kept(line: Line) -> Line:
 def _failure(entry: Entry, role: Role, why: str) -> Failure:
     if entry.folded:
         why = f"{why}; {entry.folded} more like it"
-    return Failure(role, entry.links, tuple(entry.lines), entry.rank, entry.pid, entry.time, why)
+    lines = (*entry.before, *entry.lines, *entry.after)
+    return Failure(role, entry.links, lines, entry.rank, entry.pid, entry.time, why)
 
 
 def _ranks(failures: tuple[Failure, ...]) -> tuple[str, ...]:
@@ -188,9 +190,11 @@ def _evidence(roles: list[tuple[Entry, Role, str]]) -> tuple[Line, ...]:
         lines = entry.lines
         if role is Role.ROOT:
             first = len(entry.texts)  # up to and with the first exception line
+            chosen.extend(entry.before)
             chosen.extend(lines[:1])
             chosen.extend(lines[max(1, first - 16) : first + 6])
             chosen.extend(lines[max(first + 6, len(lines) - 12) :])
+            chosen.extend(entry.after[:MAX_BESIDE])
         elif len(chosen) < MAX_EVIDENCE:
             chosen.append(lines[0])
             if len(lines) > 1 and entry.body is not None:

@@ -6,7 +6,7 @@ In come reports of `engine.lanes` and signs, out go `Entry`s with their kind and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from triage.engine import signs
 from triage.engine.dumps import Dump
@@ -38,6 +38,8 @@ class Entry:
     folded: int = 0
     start: int = 0  # serial of its first line among the invocation's lines
     body: Traceback | Dump | None = None  # what it is read from, while it may still grow
+    before: list[Line] = field(default_factory=list)  # beside it in the log, and perhaps its reason
+    after: list[Line] = field(default_factory=list)
 
     @property
     def cause(self) -> Link:

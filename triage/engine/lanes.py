@@ -60,7 +60,7 @@ class Lanes:
     _lanes: OrderedDict[Key, Lane] = field(default_factory=OrderedDict)
     _open: list[Lane] = field(default_factory=list)
     _mixing: Mixing = field(default_factory=Mixing)
-    _serial: int = 0
+    serial: int = 0  # of the last line
     _ranks: dict[int, str | None] = field(default_factory=dict)  # None: several ranks write under this pid
     tags: set[str] = field(default_factory=set)
 
@@ -81,7 +81,7 @@ class Lanes:
 
     def feed(self, line: Line, parsed: Parsed, pid: int | None) -> tuple[bool, list[Report]]:
         """Whether a traceback took the line, and the news."""
-        self._serial += 1
+        self.serial += 1
         text, rank = parsed.text, parsed.rank
         if rank is not None and not rank.startswith("rank"):
             if pid is not None and len(self._ranks) < 4096:
@@ -155,7 +155,7 @@ class Lanes:
             lane = self._mixing.pick(open_here, text)
             if lane is None or lane.body is None:
                 break
-            lane.body.serial = self._serial
+            lane.body.serial = self.serial
             fate = lane.body.feed(line, text, headed=False)
             if fate in (Fate.TAKEN, Fate.RAISED):
                 self._took(lane, text)
@@ -228,12 +228,12 @@ class Lanes:
         return lane.body is not None and lane.body.waiting
 
     def _took(self, lane: Lane, text: str) -> None:
-        lane.fed = self._serial
+        lane.fed = self.serial
         body = lane.body
         if body is None:
             return
         if not body.start:
-            body.start = self._serial
+            body.start = self.serial
         else:
             self._mixing.took(lane.place, text)
         if isinstance(body, Traceback):

@@ -190,6 +190,8 @@ class Run:
         sign = signs.read(text)
         if sign is not None:
             events += self.add_sign(line, sign, text, pid, parsed)
+        elif self._burst.aside.note(line, text, self.lanes.serial, headed=parsed.headed):
+            return events
         elif (frame := stack_line(text)) is not None:
             self._burst.stack(frame)
         elif not text.startswith(" "):
