@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from triage.engine.signature import sign
-from triage.model import Crash, Finding, Match, Outcome, Severity
+from triage.model import Crash, Finding, Match, Near, Outcome, Severity
 
 _BY_OUTCOME = {
     Outcome.FATAL: Severity.CRITICAL,
@@ -30,12 +30,16 @@ class Matcher(Protocol):
     """What diagnosis needs of a rulebook."""
 
     def match(self, crash: Crash) -> tuple[Match, ...]: ...
+    def nearest(self, crash: Crash) -> tuple[Near, ...]: ...
 
 
 class NoRules:
     """A rulebook without rules: everything is undiagnosed."""
 
     def match(self, crash: Crash) -> tuple[Match, ...]:
+        return ()
+
+    def nearest(self, crash: Crash) -> tuple[Near, ...]:
         return ()
 
 
@@ -45,7 +49,7 @@ def diagnose(crash: Crash, rulebook: Matcher) -> Finding:
     if not crash.outcome.actionable:
         matches = tuple(_advice_only(match, _BLOCKED[crash.outcome]) for match in matches)
     severity = matches[0].severity if matches and crash.outcome.actionable else _BY_OUTCOME[crash.outcome]
-    return Finding(crash, sign(crash), severity, matches)
+    return Finding(crash, sign(crash), severity, matches, () if matches else rulebook.nearest(crash))
 
 
 def _advice_only(match: Match, why: str) -> Match:

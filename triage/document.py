@@ -7,11 +7,31 @@ wrote goes through the mask.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from triage.general import advice
 from triage.masking import mask
-from triage.model import Crash, Edit, Failure, Finding, Frame, Line, Link, Match, Remedy
+from triage.model import (
+    Context,
+    Crash,
+    Edit,
+    Failure,
+    Finding,
+    Frame,
+    Line,
+    Link,
+    Match,
+    Near,
+    Origin,
+    Outcome,
+    Phase,
+    Remedy,
+    Role,
+    UnitEnd,
+)
 
 SCHEMA = 1
 MAX_TEXT = 4_000
@@ -63,6 +83,8 @@ def finding_document(finding: Finding) -> Json:
         "failures": [_failure(failure) for failure in crash.failures[:MAX_FAILURES]],
         "evidence": {"grade": crash.grade.value, "lines": [_evidence(line, ranks) for line in crash.evidence]},
         "matches": [_match(match) for match in finding.matches],
+        "nearest": [_near(near) for near in finding.nearest],
+        "general": [] if finding.matches else list(advice(crash.phase)),
         "end": _end(crash),
         "context": {
             "flags": {name: mask(value) for name, value in crash.context.flags.items()},
@@ -158,6 +180,10 @@ def _match(match: Match) -> Json:
     }
 
 
+def _near(near: Near) -> Json:
+    return {"rule": near.rule, "title": near.title, "holds": list(near.holds), "why": [mask(why) for why in near.why]}
+
+
 def remedy_document(remedy: Remedy) -> Json:
     """REMEDY of the contract."""
     return {
@@ -175,3 +201,53 @@ def remedy_document(remedy: Remedy) -> Json:
 
 def _edit(edit: Edit) -> Json:
     return {"op": edit.op, "name": edit.name, "value": edit.value, "floor": edit.floor, "ceiling": edit.ceiling}
+
+
+# ---------------------------------------------------------------- and back
+
+
+def crash_of(document: Mapping[str, Any]) -> Crash:
+    """The crash of a document that was kept, as far as rules look at it: for trying rules on what was seen before."""
+    lines = tuple(_kept_line(line) for line in document["evidence"]["lines"])
+    root = document["root"]
+    chain = tuple(_kept_link(link) for link in root["chain"])
+    frames = tuple(frame for kept in root["frames"] if (frame := _kept_frame(kept)))
+    chain = (replace(chain[0], frames=frames), *chain[1:])
+    first = Failure(Role.ROOT, chain, lines, rank=root["rank"], pid=root["pid"])
+    others = (
+        Failure(Role(failure["role"]), (_kept_link(failure),), (), rank=failure["rank"], pid=failure["pid"])
+        for failure in document["failures"][1:]
+    )
+    context, end = document["context"], document["end"]
+    return Crash(
+        id=document["id"],
+        position=document["position"],
+        phase=Phase(document["phase"]),
+        outcome=Outcome(document["outcome"]),
+        root=first,
+        failures=(first, *others),
+        ranks=tuple(document["ranks"]),
+        evidence=lines,
+        host=document["host"],
+        unit=document["unit"],
+        context=Context(
+            phase=Phase(document["phase"]),
+            sglang_version=document["sglang_version"],
+            flags=dict(context["flags"]),
+            warnings=tuple(Line(warning["text"]) for warning in context["warnings"]),
+        ),
+        end=UnitEnd(end["result"], end["code"], end["status"], requested=end["requested"]) if end else None,
+    )
+
+
+def _kept_line(line: Mapping[str, Any]) -> Line:
+    return Line(line["text"], n=line["n"], origin=Origin(line["origin"]))
+
+
+def _kept_link(link: Mapping[str, Any]) -> Link:
+    frame = _kept_frame(link["frame"])
+    return Link(link["exception"], link["message"], frame, (frame,) if frame else ())
+
+
+def _kept_frame(frame: Mapping[str, Any] | None) -> Frame | None:
+    return Frame(frame["path"], frame["function"], frame["line"]) if frame else None

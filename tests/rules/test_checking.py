@@ -47,7 +47,8 @@ def test_a_sample_that_is_not_matched_says_what_was_seen(tmp_path: Path) -> None
     (text,) = problems(tmp_path)
     assert text.startswith("the sample 'a full moon' is not matched: seen: ValueError: 'the moon is full'")
     assert "scheduler.py:event_loop" in text
-    assert text.endswith("serving, fatal")
+    assert text.splitlines()[0].endswith("serving, fatal")
+    assert "message wants the moon is new: found 'the moon is', then the text goes on 'full'" in text
 
 
 def test_a_sample_without_a_crash_fails(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.model import Outcome, Phase, UnitEnd
-from triage.rulebase.rulebook import TIMEOUTS, Evidence
+from triage.rulebase.evidence import Evidence
+from triage.rulebase.rulebook import TIMEOUTS
 
 REMEDY = """remedies:
   - id: cap

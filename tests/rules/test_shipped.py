@@ -9,8 +9,9 @@ import pytest
 
 from triage.actions.policy import Policy
 from triage.model import Crash, Refused
+from triage.rulebase.evidence import Evidence
 from triage.rulebase.rule import PLACEHOLDER, Rule
-from triage.rulebase.rulebook import Evidence, Rulebook
+from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.rulecheck import check, crashes_of
 from triage.rulebase.rulefile import load_proof, load_rules
 from triage.shipped import shipped

@@ -30,7 +30,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "workarounds": ("actions", "Applied remedies still in force."),
     "verify": ("actions", "Probe a unit's server with a real request."),
     "units": ("units", "SGLang units found, their flags, version and state."),
-    "rules": ("rules", "List, show and check rules."),
+    "rules": ("authoring", "List, show, check, try and draft rules."),
     "report": ("bundle", "A masked bundle for an upstream bug report."),
     "alerts": ("alerts", "Test and list alert channels."),
     "db": ("admin", "Upgrade, check and back up the database."),

@@ -25,7 +25,7 @@ _NUMBER = click.argument("number", metavar="N", type=click.IntRange(min=1))
 
 
 @contextmanager
-def _store() -> Iterator[tuple[Store, Session]]:
+def kept() -> Iterator[tuple[Store, Session]]:
     from triage.cli.identity import enter
     from triage.store import open_store
 
@@ -69,7 +69,7 @@ def list_(
     from triage.model import Severity
     from triage.store import IncidentState
 
-    with _store() as (store, _):
+    with kept() as (store, _):
         page = store.incidents(
             states=tuple(IncidentState(state) for state in states),
             unit=unit,
@@ -107,7 +107,7 @@ def list_(
 @_JSON
 def show(number: int, as_json: bool) -> None:
     """One incident: what failed, its crashes, its timeline, its actions, its remedies."""
-    with _store() as (store, session):
+    with kept() as (store, session):
         view = store.incident(number)
         if view.incident.merged_into is not None and not as_json:
             click.echo(f"Incident {number} was merged into {view.incident.merged_into}.", err=True)
@@ -149,6 +149,7 @@ def _show(view: IncidentView, base_url: str) -> None:
 def _remedies(crash: Mapping[str, Any], number: int) -> None:
     matches = crash.get("matches") or []
     if not matches:
+        _unknown(crash, number)
         return
     echo()
     echo(f"Why: {matches[0].get('cause', '')}")
@@ -161,16 +162,34 @@ def _remedies(crash: Mapping[str, Any], number: int) -> None:
             echo(f"    triage apply {number} --remedy {remedy['id']}")
 
 
+def _unknown(crash: Mapping[str, Any], number: int) -> None:
+    """What there is to say where no rule matches: general advice, and how to make a rule of it."""
+    click.echo("\nNo rule knows it. In general, for any crash of this phase:")
+    for text in crash.get("general") or []:
+        echo(f"  - {text}")
+    _nearest(crash)
+    click.echo(f"\nTo make a rule of it: triage rules draft {number}")
+
+
+def _nearest(crash: Mapping[str, Any]) -> None:
+    if near := crash.get("nearest"):
+        click.echo("\nNearest rules, and why they are not it")
+        for rule in near:
+            echo(f"  {rule['rule']}: {rule['title']}")
+            for why in rule["why"]:
+                echo(f"    {why}")
+
+
 @incidents.command()
 @_NUMBER
 @_JSON
 def explain(number: int, as_json: bool) -> None:
     """Why this is the root: the newest crash's failures with their roles, and the lines it rests on."""
-    with _store() as (store, _):
+    with kept() as (store, _):
         view = store.incident(number, crash_limit=1)
     crash = view.crashes[0] if view.crashes else None
     if as_json:
-        names = ("signature", "root", "ranks", "cascades", "failures", "evidence", "end", "matches")
+        names = ("signature", "root", "ranks", "cascades", "failures", "evidence", "end", "matches", "nearest")
         told = {name: crash.document.get(name) for name in names} if crash else {}
         print_json({"schema": 1, "incident": number, "crash": crash.id if crash else None, **told})
         return
@@ -211,6 +230,7 @@ def _explain(row: CrashRow) -> None:
         echo(f"Rule {match['rule']} ({match['confidence']:.0%}): {match['title']}")
         for name, value in (match.get("captures") or {}).items():
             echo(f"  {name} = {value}")
+    _nearest(crash)
     evidence = crash.get("evidence") or {}
     echo()
     echo(f"Evidence ({evidence.get('grade')})")
@@ -224,7 +244,7 @@ def _explain(row: CrashRow) -> None:
 @_NUMBER
 def resolve(number: int) -> None:
     """It is over. A crash of the same kind makes it regressed."""
-    with _store() as (store, session):
+    with kept() as (store, session):
         store.resolve(number, session.who, _now())
     click.echo(f"Incident {number} is resolved.")
 
@@ -233,7 +253,7 @@ def resolve(number: int) -> None:
 @_NUMBER
 def reopen(number: int) -> None:
     """It is not over."""
-    with _store() as (store, session):
+    with kept() as (store, session):
         store.reopen(number, session.who, _now())
     click.echo(f"Incident {number} is open.")
 
@@ -248,7 +268,7 @@ def mute(number: int, until: str, why: str) -> None:
     end = moment_of(until, now)
     if end < now and until != "now":
         raise InputError(f"--until {until} has passed: give a time to come, or 'now' to end a mute")
-    with _store() as (store, session):
+    with kept() as (store, session):
         store.mute(number, end, why, session.who, now)
     click.echo(f"Incident {number} is muted until {moment(end)}." if end > now else f"Incident {number} is not muted.")
 
@@ -258,7 +278,7 @@ def mute(number: int, until: str, why: str) -> None:
 @click.argument("into", metavar="M", type=click.IntRange(min=1))
 def merge(number: int, into: int) -> None:
     """N becomes part of M, with the crashes to come."""
-    with _store() as (store, session):
+    with kept() as (store, session):
         store.merge(number, into, session.who, _now())
     click.echo(f"Incident {number} is part of {into}.")
 

@@ -52,7 +52,7 @@ def print_crash(crash: dict[str, Any]) -> None:
     if crash["evidence"]["grade"] != "complete":
         _say("evidence", crash["evidence"]["grade"])
     if not crash["matches"]:
-        _say("cause", f"undiagnosed: no rule knows it (signature {crash['signature']['key']})")
+        _undiagnosed(crash)
         return
     best = crash["matches"][0]
     _say("cause", best["cause"])
@@ -63,6 +63,16 @@ def print_crash(crash: dict[str, Any]) -> None:
             _say("", f"does not fit here: {remedy['blocked_by']}")
         if remedy["cost"]:
             _say("", f"costs: {remedy['cost']}")
+
+
+def _undiagnosed(crash: dict[str, Any]) -> None:
+    _say("cause", f"undiagnosed: no rule knows it (signature {crash['signature']['key']})")
+    for number, near in enumerate(crash["nearest"], 1):
+        _say(f"near {number}", f"{near['rule']}: {near['title']}")
+        for why in near["why"]:
+            _say("", f"is not it: {why}")
+    for number, text in enumerate(["for any crash of this phase, not for this one:", *crash["general"]]):
+        _say("general" if number == 0 else "", text)
 
 
 def _say(label: str, text: str, most: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`triage rules list | show | check`: what is known, and the proof that it holds."""
+"""`triage rules list | show | check`: what is known, and the proof that it holds. `authoring` has the other verbs."""
 
 from __future__ import annotations
 

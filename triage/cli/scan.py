@@ -57,7 +57,7 @@ def scan(
     notices: list[str] = []
     lines = 0
     for spec in specs:
-        count, findings = _scan_one(spec, book, units, _since(since), tz, notices)
+        count, findings = scan_one(spec, book, units, _since(since), tz, notices)
         lines += count
         found.extend(findings)
     notices += getattr(book, "notices", [])  # rules that were put out of force on the way
@@ -72,9 +72,10 @@ def scan(
         sys.exit(1)
 
 
-def _scan_one(
+def scan_one(
     spec: str, book: Matcher, units: tuple[str, ...], since: int | None, tz: str | None, notices: list[str]
 ) -> tuple[int, list[Finding]]:
+    """The lines of one SPEC and what was found in them. Raises InputError where it cannot be read."""
     from triage.diagnose import diagnose
     from triage.engine.assemble import Assembler
     from triage.pipeline import findings

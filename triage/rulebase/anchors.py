@@ -1,23 +1,27 @@
 """The literals a regular expression cannot match without.
 
 `rulefile` derives a rule's anchors with it, so that one automaton over all anchors says which rules are worth a regex;
-`rulecheck` builds its hostile texts from them. It reads the pattern's text only and never compiles it. It understands
-less than `regex` does, and where it is in doubt it finds nothing: an anchor too few is an error an author sees, an
-anchor too many would lose matches.
+`rulecheck` builds hostile texts from them, `trial` says with its pieces how far a pattern got. It reads a pattern's
+text only and never compiles it. It understands less than `regex` does, and where it is in doubt it finds nothing: an
+anchor too few is an error an author sees, an anchor too many would lose matches.
 """
 
 from __future__ import annotations
+
+import re
 
 SHORTEST = 4  # shorter anchors stand in every log
 
 _CLASSES = frozenset("dDwWsSbBAZzGKRXhHvVmM")
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r"}
+_QUANTIFIER = re.compile(r"(?:[*+?]|\{\d*,?\d*\})[+?]?")
+_LONG_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[pP]\{[^}]*\}|g<\w+>)")
 
 
 def needed(pattern: str) -> tuple[str, ...]:
     """Literals of which every match holds at least one; empty where that cannot be said."""
     best: list[str] = []
-    for branch in _branches(pattern):
+    for branch in branches(pattern):
         runs = literal_runs(branch)
         longest = max(runs, key=len, default="")
         if len(longest) < SHORTEST:
@@ -73,9 +77,25 @@ def literal_runs(branch: str) -> list[str]:
     return runs
 
 
-def _branches(pattern: str) -> list[str]:
+def pieces(branch: str) -> list[str]:
+    """The atoms of a pattern without a top-level `|`, each with its quantifier: any run of the first is a pattern."""
+    found: list[str] = []
+    i = 0
+    while i < len(branch):
+        start, char = i, branch[i]
+        i = _after_class(branch, i) if char == "[" else _after_group(branch, i) if char == "(" else i + 1
+        if char == "\\":
+            longer = _LONG_ESCAPE.match(branch, start)
+            i = longer.end() if longer else start + 2
+        quantifier = _QUANTIFIER.match(branch, i)
+        i = quantifier.end() if quantifier else i
+        found.append(branch[start:i])
+    return found
+
+
+def branches(pattern: str) -> list[str]:
     """Split at the top-level `|`."""
-    branches, start, i = [], 0, 0
+    found, start, i = [], 0, 0
     while i < len(pattern):
         char = pattern[i]
         if char == "\\":
@@ -86,10 +106,10 @@ def _branches(pattern: str) -> list[str]:
             i = _after_group(pattern, i)
         else:
             if char == "|":
-                branches.append(pattern[start:i])
+                found.append(pattern[start:i])
                 start = i + 1
             i += 1
-    return [*branches, pattern[start:]]
+    return [*found, pattern[start:]]
 
 
 def _after_class(pattern: str, i: int) -> int:

@@ -7,10 +7,8 @@ It reads no log and decides nothing about applying.
 
 from __future__ import annotations
 
-import fnmatch
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -18,62 +16,22 @@ from types import MappingProxyType
 import ahocorasick_rs
 import regex
 
-from triage.model import Crash, Frame, Link, Match
+from triage.model import Crash, Match, Near
+from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
 from triage.rulebase.offer import clean, fill, flag_holds, offer
 from triage.rulebase.releases import covers
-from triage.rulebase.rule import Clause, FramePattern, Pattern, Rule
+from triage.rulebase.rule import Clause, Pattern, Rule
 from triage.rulebase.rulecache import cached_rules, load_rules
 from triage.shipped import rule_folders
 
 SEARCH_SECONDS = 0.1  # `regex` counts the process's CPU time
 TIMEOUTS = 3
-LINE_CAP = 2_000
-TEXT_CAP = 64_000
 CAPTURE_CAP = 200
-# Lines that hold every flag's name, or advice that is printed under any failure: nothing may match on them.
-_DUMPS = ("server_args=ServerArgs(", "Possible solutions:", "usage: ", "dict_keys([")
+NEAREST = 3  # rules told of an unknown crash
 
 
 class OutOfTime(Exception):
     """A regex did not finish in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What of a crash the rules look at, prepared once: the same texts for the automaton and for the regexes."""
-
-    crash: Crash
-    chain: tuple[tuple[Link, str], ...]  # links of the root, each with its capped message
-    text: str  # the crash's lines and messages, capped, one below the other
-    gate: str  # everything an anchor may stand in
-
-    @classmethod
-    def of(cls, crash: Crash) -> Evidence:
-        chain = tuple((link, _capped(link.message)) for link in crash.root.chain)
-        text = _capped("\n".join(_lines(crash)))
-        words = [message for _, message in chain]
-        words += [link.exception for link, _ in chain]
-        words += [f"{frame.file} {frame.function}" for link, _ in chain for frame in frames(link)]
-        if crash.end:
-            words += filter(None, (crash.end.result, crash.end.code, crash.end.status))
-        return cls(crash, chain, text, "\n".join((*words, text)))
-
-
-def _lines(crash: Crash) -> list[str]:
-    """The texts of the crash's lines and messages, each once, without dumps that hold every word."""
-    lines = (line for failure in crash.failures for line in failure.lines)
-    texts = dict.fromkeys(line.text for line in (*crash.evidence, *lines, *crash.context.warnings))
-    texts |= dict.fromkeys(link.message for failure in crash.failures for link in failure.chain)
-    return [text[:LINE_CAP] for text in texts if not any(dump in text[:400] for dump in _DUMPS)]
-
-
-def frames(link: Link) -> tuple[Frame, ...]:
-    return link.frames or ((link.frame,) if link.frame else ())
-
-
-def _capped(text: str) -> str:
-    """Head and tail: the cause stands at one of the two."""
-    return text if len(text) <= TEXT_CAP else text[: TEXT_CAP // 2] + "\n" + text[-TEXT_CAP // 2 :]
 
 
 class Rulebook:
@@ -120,6 +78,30 @@ class Rulebook:
                 found.append((order, _match(rule, crash, captures)))
         return tuple(match for _, match in sorted(found, key=lambda pair: pair[0]))
 
+    def nearest(self, crash: Crash) -> tuple[Near, ...]:
+        """For a crash that no rule means: those that came closest, and why they do not mean it."""
+        from triage.rulebase.trial import akin, attempts, words  # only an unknown crash pays for it
+
+        evidence = Evidence.of(crash)
+        gated = set(self.candidates(evidence))
+        found = []
+        for number, rule in enumerate(self.rules):
+            if number not in gated and not any(akin(clause, evidence) for clause in rule.clauses):
+                continue
+            best = attempts(rule, evidence)[0]
+            if best.near and not best.holds:
+                found.append((rule, best))
+        found.sort(key=lambda one: (-one[1].score, one[0].id))
+        return tuple(
+            Near(
+                rule.id,
+                fill(rule.title, {}),
+                tuple(condition.name for condition in best.conditions if condition.holds),
+                tuple(words(condition) for condition in best.failing),
+            )
+            for rule, best in found[:NEAREST]
+        )
+
     def candidates(self, evidence: Evidence) -> list[int]:
         """Numbers of the rules of which an anchor stands in the evidence. Overlapping: no anchor may hide another."""
         hits = self._automaton.find_matches_as_indexes(evidence.gate, overlapping=True)
@@ -159,7 +141,7 @@ class Rulebook:
                 return None
         if not all(flag_holds(condition, crash.context.flags) for condition in clause.flags):
             return None
-        if clause.frames and not any(_at(clause.frames, f) for link, _ in evidence.chain for f in frames(link)):
+        if clause.frames and not any(stands_at(clause.frames, f) for link, _ in evidence.chain for f in frames(link)):
             return None
         captures = self._link(clause, evidence)
         if captures is None:
@@ -178,9 +160,9 @@ class Rulebook:
         if not clause.exceptions and not clause.messages and not clause.places:
             return {}
         for link, message in evidence.chain:
-            if clause.exceptions and not _is(link.exception, clause.exceptions):
+            if clause.exceptions and not is_one_of(link.exception, clause.exceptions):
                 continue
-            if clause.places and not (link.frame and _at(clause.places, link.frame)):
+            if clause.places and not (link.frame and stands_at(clause.places, link.frame)):
                 continue
             found = self._search(clause.messages, message) if clause.messages else {}
             if found is not None:
@@ -213,19 +195,4 @@ def _match(rule: Rule, crash: Crash, captures: dict[str, str]) -> Match:
         captures=MappingProxyType(captures),
         references=rule.references,
         remedies=offer(rule.remedies, crash, captures),
-    )
-
-
-def _is(exception: str, wanted: tuple[str, ...]) -> bool:
-    """By the class's own name, unless a rule writes the dotted one."""
-    return exception in wanted or exception.rsplit(".", 1)[-1] in wanted
-
-
-def _at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
-    """Do the globs mean this frame? `Class.method`, as newer Pythons print it, is the method too."""
-    names = (frame.function, frame.function.rsplit(".", 1)[-1])
-    return any(
-        fnmatch.fnmatchcase(frame.file, pattern.file)
-        and any(fnmatch.fnmatchcase(name, pattern.function) for name in names)
-        for pattern in patterns
     )

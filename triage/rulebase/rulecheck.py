@@ -18,11 +18,13 @@ from triage.engine.assemble import Assembler
 from triage.model import Crash, CrashEvent, Edit, Outcome, Refused
 from triage.rulebase.anchors import literal_runs
 from triage.rulebase.catalogue import catalogue
+from triage.rulebase.evidence import Evidence
 from triage.rulebase.offer import spelled
 from triage.rulebase.releases import covers
 from triage.rulebase.rule import PLACEHOLDER, EditText, Pattern, Proof, Rule, Sample
 from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
+from triage.rulebase.trial import attempts, words
 from triage.sources import open_source
 from triage.units.edits import check_edit
 
@@ -106,7 +108,8 @@ def _sample(rule: Rule, sample: Sample, book: Rulebook) -> Iterator[Problem]:
         return
     matches = book.match(crashes[0])
     if not matches:
-        yield Problem(sample.mark, f"the sample '{sample.name}' is not matched: {_seen(crashes[0])}")
+        said = f"the sample '{sample.name}' is not matched: {_seen(crashes[0])}"
+        yield Problem(sample.mark, "\n".join([said, *_reached(rule, crashes[0])]))
         return
     if matches[0].rule != rule.id:
         why = f"the sample '{sample.name}' is won by {matches[0].rule}"
@@ -122,6 +125,14 @@ def _sample(rule: Rule, sample: Sample, book: Rulebook) -> Iterator[Problem]:
         if matches[0].captures.get(name) != value:
             got = matches[0].captures.get(name)
             yield Problem(sample.mark, f"the sample '{sample.name}' captures {name}={got!r}, not {value!r}")
+
+
+def _reached(rule: Rule, crash: Crash) -> Iterator[str]:
+    """How far each clause got, the one that came furthest first."""
+    for attempt in attempts(rule, Evidence.of(crash)):
+        held = ", ".join(condition.name for condition in attempt.conditions if condition.holds)
+        yield f"  the clause in line {attempt.mark.line}: {held or 'nothing'} holds"
+        yield from (f"    {words(condition)}" for condition in attempt.failing)
 
 
 def _seen(crash: Crash) -> str:

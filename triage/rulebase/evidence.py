@@ -1,0 +1,71 @@
+"""What of a crash the rules look at, prepared once, and the conditions on it that need no regex.
+
+A crash comes in; `Evidence` goes out: the same texts for the automaton, for the regexes and for the account of how far
+a rule got. Called by `rulebook` and `trial`. Pure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+from triage.model import Crash, Frame, Link
+from triage.rulebase.rule import FramePattern
+
+LINE_CAP = 2_000
+TEXT_CAP = 64_000
+# Lines that hold every flag's name, or advice that is printed under any failure: nothing may match on them.
+_DUMPS = ("server_args=ServerArgs(", "Possible solutions:", "usage: ", "dict_keys([")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One crash as the rules see it."""
+
+    crash: Crash
+    chain: tuple[tuple[Link, str], ...]  # links of the root, each with its capped message
+    text: str  # the crash's lines and messages, capped, one below the other
+    gate: str  # everything an anchor may stand in
+
+    @classmethod
+    def of(cls, crash: Crash) -> Evidence:
+        chain = tuple((link, _capped(link.message)) for link in crash.root.chain)
+        text = _capped("\n".join(_lines(crash)))
+        words = [message for _, message in chain]
+        words += [link.exception for link, _ in chain]
+        words += [f"{frame.file} {frame.function}" for link, _ in chain for frame in frames(link)]
+        if crash.end:
+            words += filter(None, (crash.end.result, crash.end.code, crash.end.status))
+        return cls(crash, chain, text, "\n".join((*words, text)))
+
+
+def _lines(crash: Crash) -> list[str]:
+    """The texts of the crash's lines and messages, each once, without dumps that hold every word."""
+    lines = (line for failure in crash.failures for line in failure.lines)
+    texts = dict.fromkeys(line.text for line in (*crash.evidence, *lines, *crash.context.warnings))
+    texts |= dict.fromkeys(link.message for failure in crash.failures for link in failure.chain)
+    return [text[:LINE_CAP] for text in texts if not any(dump in text[:400] for dump in _DUMPS)]
+
+
+def frames(link: Link) -> tuple[Frame, ...]:
+    return link.frames or ((link.frame,) if link.frame else ())
+
+
+def _capped(text: str) -> str:
+    """Head and tail: the cause stands at one of the two."""
+    return text if len(text) <= TEXT_CAP else text[: TEXT_CAP // 2] + "\n" + text[-TEXT_CAP // 2 :]
+
+
+def is_one_of(exception: str, wanted: tuple[str, ...]) -> bool:
+    """By the class's own name, unless a rule writes the dotted one."""
+    return exception in wanted or exception.rsplit(".", 1)[-1] in wanted
+
+
+def stands_at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
+    """Do the globs mean this frame? `Class.method`, as newer Pythons print it, is the method too."""
+    names = (frame.function, frame.function.rsplit(".", 1)[-1])
+    return any(
+        fnmatch.fnmatchcase(frame.file, pattern.file)
+        and any(fnmatch.fnmatchcase(name, pattern.function) for name in names)
+        for pattern in patterns
+    )
