@@ -302,6 +302,8 @@ class Edit:
     value: str | int | float | None = None
     floor: float | None = None
     ceiling: float | None = None
+    also: tuple[str, ...] = ()  # abbreviations of the flag that stand in this command
+    takes: str = ""  # what the release says the flag takes: nothing, value, list; '' where that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +399,7 @@ class Unit:
     files: tuple[UnitFile, ...]
     need_daemon_reload: bool = False
     notes: tuple[str, ...] = ()  # what the operator should know: the loaded unit differs from disk, ...
+    environment_files: tuple[UnitFile, ...] = ()  # those of EnvironmentFile= that may be read, in order
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from triage.units.dropin import (
     render,
     still_runs,
 )
-from triage.units.edits import DoesNotFit, apply_edits, draft, server, with_present
+from triage.units.edits import DoesNotFit, apply_edits, draft, with_present
+from triage.units.launch import find
 from triage.units.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
 
 
@@ -130,6 +131,6 @@ def _plan(unit: Unit, new: InForce, rendered: Rendered, title: str, cost: str, r
 
 def _server_argv(commands: tuple[Command, ...]) -> tuple[str, ...]:
     try:
-        return commands[server(commands)[0]].argv
+        return find(commands).command.argv
     except Refused:  # only the environment is edited, of a unit whose command is not understood
         return commands[0].argv if commands else ()

@@ -36,13 +36,15 @@ from triage.model import (
     Unreachable,
 )
 from triage.remedy import plan, plan_rollback
+from triage.rulebase.hints import hinted
 from triage.rulebase.offer import respelled
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import ActionRow, IncidentRow, IncidentView, Store, WantedRollback
 from triage.units.dropin import outdated, standing
+from triage.units.flags import spelled
 from triage.units.servers import installed
-from triage.units.systemctl import Folder, Manager, Systemd, check_environment, is_active
+from triage.units.systemctl import Folder, Manager, Systemd, is_active
 from triage.units.unitfile import effective
 
 PATH_UNIT = "triage-apply.path"
@@ -101,8 +103,9 @@ class Requester:
         rule, found = find_remedy(document, remedy)
         policy = self._policy()
         unit = self.manager.read_unit(incident.unit)
-        found = respelled(found, installed(unit, self._root))
-        result = plan(
+        release = installed(unit, self._root) or document.get("sglang_version")  # in a container only the log tells
+        found = hinted(respelled(found, release), spelled(effective(unit)), release)
+        return plan(
             unit,
             incident.number,
             rule,
@@ -114,8 +117,6 @@ class Requester:
             present=document.get("context", {}).get("flags", {}),
             root=self._root,
         )
-        check_environment(effective(unit), [name for name, _, after in result.env_changes if after is not None])
-        return result
 
     def plan_rollback(self, action: ActionRow, name: str, time: int) -> Plan:
         """The file without that action. Raises Refused where it is not in force here."""

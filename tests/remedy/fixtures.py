@@ -1,5 +1,6 @@
 """Units of tests/units as values, and a remedy of each kind."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from triage.model import Edit, Plan, Remedy, Unit, UnitFile
@@ -42,4 +43,4 @@ def planned(target: Unit, *edits: Edit, known: Standing | None = None, action: s
 def with_file(target: Unit, text: str) -> Unit:
     """The unit once that drop-in lies there."""
     others = tuple(file for file in target.files if file.path != drop_in_path(target.name))
-    return Unit(target.name, (*others, UnitFile(drop_in_path(target.name), text)) if text else others)
+    return replace(target, files=(*others, UnitFile(drop_in_path(target.name), text)) if text else others)

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.fixtures import DISABLE_GRAPH, unit
+from triage.actions.policy import Policy
 from triage.model import Edit, Refused, Unit, UnitFile
-from triage.units.edits import DoesNotFit, apply_edit, apply_edits, draft, server, with_present
+from triage.units.edits import Change, DoesNotFit, apply_edit, apply_edits, draft, with_present
+from triage.units.launch import find
 from triage.units.unitfile import effective
 
 
@@ -99,11 +101,11 @@ def test_what_no_rule_could_mean_is_refused(edit: Edit) -> None:
 
 @pytest.mark.parametrize(
     ("fixture", "reason"),
-    [("shell", "inside bash"), ("container", "inside docker"), ("router", "router")],
+    [("router", "router")],
 )
 def test_a_command_that_cannot_be_edited_gets_an_instruction(fixture: str, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
-        server(effective(unit(fixture)).commands)
+        find(effective(unit(fixture)).commands)
 
 
 def test_of_several_spellings_those_present_are_edited() -> None:
@@ -134,9 +136,19 @@ def test_environment_is_set_unset_and_never_set_twice() -> None:
             apply_edit(state, edit)
 
 
-def test_a_variable_given_by_env_in_the_command_is_left_to_a_person() -> None:
-    with pytest.raises(Refused, match="in the command itself"):
-        apply_edit(draft(effective(unit("oneshot-two"))), Edit("set-env", "HF_TOKEN", "x"))
+def test_a_variable_given_by_env_in_the_command_is_changed_there() -> None:
+    state = apply_edit(draft(effective(unit("oneshot-two"))), Edit("set-env", "HF_TOKEN", "x"))
+    assert "HF_TOKEN=x" in state.commands[1].argv
+    assert not state.environment
+
+
+def test_an_abbreviation_is_no_way_round_what_is_never_changed() -> None:
+    with pytest.raises(Refused, match="hints"):
+        edited("--model-path /m", Edit("set-flag", "--max-running-requests", 8, also=("--model-path",)))
+    change = Change("flag", "--mem-fraction-static", "1", "0.5", also=("--m",))
+    policy = Policy.parse('units = ["*"]\n[flags]\n"--mem-fraction-static" = ".*"\n')
+    with pytest.raises(Refused, match="never changed"):
+        policy.check("sglang.service", [change])
 
 
 @given(

@@ -8,10 +8,11 @@ import pytest
 
 from tests.remedy.fixtures import UNITS, unit, with_file
 from triage.actions.compare import mismatch
-from triage.model import InputError, NotPermitted, Refused
-from triage.units.edits import draft
-from triage.units.systemctl import Folder, Loaded, Systemd, check_environment, object_path
+from triage.model import Edit, InputError, NotPermitted, Refused
+from triage.units.edits import apply_edit, draft
+from triage.units.systemctl import Folder, Loaded, Systemd, object_path
 from triage.units.unitfile import effective
+from triage.units.unitsearch import with_environment_files
 
 NAME = "sglang-k26-dflash.service"
 
@@ -120,10 +121,11 @@ def test_the_bus_has_its_own_spelling_of_names() -> None:
 def test_a_variable_of_an_environment_file_cannot_be_set_by_a_drop_in(tmp_path: Path) -> None:
     file = tmp_path / "env"
     file.write_text("A=1\n")
-    merged = effective(unit("embed@", "sglang-embed@x.service", ("a.conf", f"[Service]\nEnvironmentFile={file}\n")))
-    check_environment(merged, ["B"])
+    target = unit("embed@", "sglang-embed@x.service", ("a.conf", f"[Service]\nEnvironmentFile={file}\n"))
+    state = draft(effective(with_environment_files(target)))
+    assert apply_edit(state, Edit("set-env", "B", "2")).environment == {"B": "2"}
     with pytest.raises(Refused, match="beats Environment="):
-        check_environment(merged, ["B", "A"])
+        apply_edit(state, Edit("set-env", "A", "2"))
 
 
 def test_what_is_loaded_is_compared_word_by_word() -> None:

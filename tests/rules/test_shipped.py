@@ -15,7 +15,8 @@ from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.rulecheck import check, crashes_of
 from triage.rulebase.rulefile import load_proof, load_rules
 from triage.shipped import shipped
-from triage.units.edits import Change, long_name
+from triage.units.edits import Change
+from triage.units.flags import long_name
 
 RULES = load_rules([shipped("rules")]).rules
 BOOK = Rulebook(RULES)

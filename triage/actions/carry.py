@@ -35,7 +35,7 @@ from triage.units.dropin import (
     still_runs,
 )
 from triage.units.edits import Draft, draft
-from triage.units.systemctl import Manager, check_environment
+from triage.units.systemctl import Manager
 from triage.units.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
 
 _ATTEMPTS = 5  # starts of one action; then what is there is restored rather than tried again
@@ -123,7 +123,6 @@ class Carrier:
                 raise Refused("the file would not be the one that was shown: plan again")
             if request.kind == "apply":
                 policy.check(unit.name, rendered.changes)
-                check_environment(effective(unit), [change.name for change in rendered.changes if change.kind == "env"])
         with record.step("stage"):
             said = self.manager.verify(unit, _with_text(unit, rendered.text))
             if said:

@@ -16,7 +16,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from triage.model import Refused
-from triage.units.edits import Change, long_name
+from triage.units.edits import Change
+from triage.units.flags import long_name
 
 NEVER_FLAGS = frozenset(
     (
@@ -130,7 +131,7 @@ class Policy:
             "env": ("environment", self.environment, _never_variable),
             "unit": ("directives", self.directives, _never_setting),
         }[change.kind]
-        if never(change.name):
+        if any(never(name) for name in (change.name, *change.also)):
             raise Refused(f"{change.name} is never changed by triage, whatever the policy says")
         patterns = [pattern for glob, pattern in allowed.items() if fnmatchcase(change.name, glob)]
         if not patterns:

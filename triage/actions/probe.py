@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from triage.units.edits import long_name
+from triage.model import EMPTY
+from triage.units.flags import long_name, served
+from triage.units.launch import ROUTERS
 
 _LIMIT = 1 << 20  # bytes of an answer
 _PROMPT = "Reply with the single word: ready"
-_ROUTERS = ("sglang_router.launch_router", "sglang.launch_router", "sglang_router.launch_server")
 
 
 class Kind(StrEnum):
@@ -63,10 +64,13 @@ class Answer:
 # ---------------------------------------------------------------- where to ask
 
 
-def endpoint(argv: tuple[str, ...]) -> Endpoint:
-    """Where this command line listens. `argv` is what the process gets: variables and specifiers filled in."""
-    options, server = _options(argv)
-    if not server and not any(word in _ROUTERS for word in argv):
+def endpoint(argv: tuple[str, ...], variables: Mapping[str, str] = EMPTY) -> Endpoint:
+    """Where this command line listens. `argv` is what the process gets: variables and specifiers filled in.
+
+    `variables` are those of the process, for a shell's script that holds `$PORT` yet."""
+    published = _published(argv)
+    options, server = _options(served(argv, variables))
+    if not server and not any(word in ROUTERS for word in argv):
         return Endpoint(Kind.UNKNOWN, note="the command is not understood: whether it serves cannot be asked")
     host = options.get("--host", "127.0.0.1")
     port = options.get("--port", "30000")
@@ -76,7 +80,7 @@ def endpoint(argv: tuple[str, ...]) -> Endpoint:
     return Endpoint(
         kind,
         {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host),  # noqa: S104
-        int(port) if port.isdecimal() and int(port) < 65536 else 30000,
+        published.get(port, int(port) if port.isdecimal() and int(port) < 65536 else 30000),
         "--ssl-certfile" in options or "--ssl-keyfile" in options,
         options.get("--api-key", ""),
         options.get("--served-model-name", ""),
@@ -99,6 +103,23 @@ def _options(argv: tuple[str, ...]) -> tuple[dict[str, str], bool]:
             _, equals, joined = word.partition("=")
             found[name] = joined if equals else "" if following.startswith("--") else following
     return found, server
+
+
+def _published(argv: tuple[str, ...]) -> dict[str, int]:
+    """A container's ports and where the host has them: `-p 127.0.0.1:8000:30000`."""
+    found = {}
+    for option, value in zip(argv, (*argv[1:], ""), strict=True):
+        text = (
+            option.partition("=")[2]
+            if option.startswith("--publish=")
+            else value
+            if option in ("-p", "--publish")
+            else ""
+        )
+        parts = text.partition("/")[0].split(":")
+        if len(parts) > 1 and parts[-1].isdecimal() and parts[-2].isdecimal() and int(parts[-2]) < 65536:
+            found[parts[-1]] = int(parts[-2])
+    return found
 
 
 def _kind(options: Mapping[str, str], server: bool) -> tuple[Kind, str]:

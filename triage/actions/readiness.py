@@ -63,7 +63,7 @@ class Proof:
         """Where the unit's server listens, by what the manager holds."""
         held = self.manager.loaded(unit)
         variables = environment(self.manager, unit)
-        found = [endpoint(expand(command, variables)) for command in held.commands]
+        found = [endpoint(expand(command, variables), variables) for command in held.commands]
         return next((item for item in found if item.kind is not Kind.UNKNOWN), Endpoint(Kind.UNKNOWN, note=_UNKNOWN))
 
     def restarted(self, unit: str, before: str, report: Report) -> State:

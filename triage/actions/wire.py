@@ -168,14 +168,25 @@ def _edits(value: object) -> tuple[Edit, ...]:
 
 
 def _edit(item: object) -> Edit:
-    if not isinstance(item, dict) or set(item) != {field.name for field in dataclasses.fields(Edit)}:
+    if not isinstance(item, dict) or set(item) | {"also", "takes"} != {
+        field.name for field in dataclasses.fields(Edit)
+    }:
         raise Refused("an edit of the request has other keys than an edit")
     value = item["value"]
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
         raise Refused("an edit's value is neither text nor number")
     if isinstance(value, int) and abs(value) >= 1 << 53:
         raise Refused("an edit's value is too large")
-    return Edit(_text(item, "op", 20), _text(item, "name", 100), value, _bound(item["floor"]), _bound(item["ceiling"]))
+    also = item.get("also", [])  # results of older releases have no hints
+    if (
+        not isinstance(also, list)
+        or len(also) > 8
+        or not all(isinstance(name, str) and len(name) <= 100 for name in also)
+    ):
+        raise Refused("an edit's abbreviations are no short list")
+    bounds = _bound(item["floor"]), _bound(item["ceiling"])
+    takes = _text(item, "takes", 10) if "takes" in item else ""
+    return Edit(_text(item, "op", 20), _text(item, "name", 100), value, *bounds, tuple(also), takes)
 
 
 def _bound(value: object) -> float | None:

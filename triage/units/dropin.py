@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit
-from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft, long_name, server
+from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft
+from triage.units.flags import long_name
+from triage.units.launch import find
 from triage.units.unitfile import DROP_IN, Command, digest, drop_in_path, effective, own_drop_in, quote, unit_digest
 
 _SECRET = r"(?:key|token|secret|password|passphrase|credentials?)"  # noqa: S105
@@ -204,9 +206,12 @@ def _text(state: Draft, actions: tuple[InForce, ...], root: str) -> str:
 def command_text(command: Command) -> str:
     """The command on one line a flag. Words that nobody edited are written as they stood in the source."""
     try:
-        _, start = server((command,))
+        launch = find((command,))
     except Refused:
+        launch = None
+    if launch is None or launch.script is not None:
         return " ".join(item.raw for item in command.words)
+    start = launch.start
     lines = [" ".join(item.raw for item in command.words[:start])]
     for item in command.words[start:]:
         if long_name(item.text) or item.splitting or not item.text:
@@ -255,7 +260,7 @@ def mask_argv(argv: tuple[str, ...]) -> tuple[str, ...]:
         elif equals and (_SECRET_FLAG.fullmatch(name) or _SECRET_NAME.fullmatch(name)):
             out.append(f"{name}={MASK}")
         else:
-            out.append(item)
+            out.append(mask(item))
         hide = not hide and _SECRET_FLAG.fullmatch(item) is not None
     return tuple(out)
 

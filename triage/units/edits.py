@@ -1,9 +1,9 @@
 """One edit of one command line or environment, with its arithmetic.
 
 In: the effective unit (`unitfile.Effective`) and the edits of a remedy. Out: a `Draft` that knows what changed, or
-`DoesNotFit` with the reason in words. Called by `remedy` (to plan) and by `apply` (root renders again from the same
-edits). Pure. Only a direct command is edited: the words after `python -m sglang.launch_server` or `sglang serve`; a
-shell, a container or a wrapper script gets a precise instruction instead.
+`DoesNotFit` with the reason in words, or `Refused` with what a person has to do. Called by `remedy` (to plan) and by
+`apply` (root renders again from the same edits). Pure. `launch` knows where the server's
+words stand, `flags` what of them is a flag and what its value.
 """
 
 from __future__ import annotations
@@ -13,27 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from triage.model import Edit, Refused
-from triage.units.unitfile import Command, Effective, Word, word
+from triage.units.flags import FLAG, NUMBER, SPELLINGS, Flag, flags, long_name, model_is_loose
+from triage.units.launch import Launch, find
+from triage.units.unitfile import Command, Effective
 
 OPS = frozenset(("set-flag", "remove-flag", "cap-flag", "scale-flag", "step-flag", "set-env", "unset-env", "set-unit"))
-# Spellings of one and the same flag; the first is the long name.
-SPELLINGS = (
-    ("--model-path", "--model"),
-    ("--tensor-parallel-size", "--tp-size", "--tp"),
-    ("--data-parallel-size", "--dp-size", "--dp"),
-    ("--pipeline-parallel-size", "--pp-size", "--pp"),
-    ("--expert-parallel-size", "--ep-size", "--ep"),
-)
-_LONG = {short: names[0] for names in SPELLINGS for short in names}
-_FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
-_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)")
+TAKES = ("nothing", "value", "list")
+ARITHMETIC = ("cap-flag", "scale-flag", "step-flag")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SETTING = re.compile(r"(Unit|Service|Install)\.[A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0080-\u009f\u2028\u2029\ud800-\udfff]")
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "su", "runuser", "sudo", "systemd-run", "screen", "tmux"))
-_ENGINES = frozenset(("docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "srun", "kubectl"))
-_SERVER_MODULE = "sglang.launch_server"
-_ROUTER_MODULES = frozenset(("sglang_router.launch_router", "sglang.launch_router", "sglang_router.launch_server"))
 
 
 class DoesNotFit(Refused):
@@ -48,6 +37,7 @@ class Change:
     name: str
     before: str | None
     after: str | None
+    also: tuple[str, ...] = ()  # the flag's abbreviations that were taken for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,94 +54,19 @@ class Draft:
     def command_changed(self) -> bool:
         return self.commands != self.base.commands
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What `$X` stands for once the edits are done, `%` doubled."""
+        ours = {name: value.replace("%", "%%") for name, value in self.environment.items() if value is not None}
+        taken = {name for name, value in self.environment.items() if value is None}
+        return {name: value for name, value in (self.base.variables | ours).items() if name not in taken}
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One occurrence in a command: words[start] names it, its values follow up to `end`."""
-
-    name: str  # long, with dashes
-    start: int
-    end: int
-    value: Word | None  # None: bare; of several values the first
-    joined: bool  # --flag=value
-    followed: bool = False  # a bare $ARGS comes next: its value or more flags, nobody can tell
+    def with_command(self, index: int, command: Command) -> Draft:
+        return replace(self, commands=(*self.commands[:index], command, *self.commands[index + 1 :]))
 
 
 def draft(base: Effective) -> Draft:
     return Draft(base, base.commands)
-
-
-# ---------------------------------------------------------------- the server's command
-
-
-def server(commands: tuple[Command, ...]) -> tuple[int, int]:
-    """(which command is SGLang's, index of its first flag word). Raises Refused with what to do by hand."""
-    if not commands:
-        raise Refused("the unit has no ExecStart= command: nothing to edit")
-    for index, command in enumerate(commands):
-        start = _first_flag(command)
-        if start is not None:
-            return index, start
-    words = [item.text for command in commands for item in command.words]
-    program = commands[0].program.rsplit("/", 1)[-1]
-    if program in _SHELLS | _ENGINES:
-        raise Refused(
-            f"cannot edit inside {program}: SGLang is started through it, so change the flag by hand "
-            f"(systemctl edit, copy the ExecStart= line) and restart the unit"
-        )
-    if any(text in _ROUTER_MODULES for text in words):
-        raise Refused("this unit starts the SGLang router, not a server: the server's flags have no place in it")
-    raise Refused(f"the command starts {program}, not SGLang directly: change the flag by hand in what it runs")
-
-
-def _first_flag(command: Command) -> int | None:
-    texts = [item.text for item in command.words]
-    if command.program.rsplit("/", 1)[-1] in _SHELLS | _ENGINES:
-        return None
-    for at, text in enumerate(texts):
-        previous = command.program if at == 1 else texts[at - 1] if at else ""
-        if text == _SERVER_MODULE and previous == "-m":
-            return at + 1
-        if text == "serve" and at and previous.rsplit("/", 1)[-1] == "sglang":
-            return at + 1
-        if text.endswith("sglang/launch_server.py"):
-            return at + 1
-    return None
-
-
-def long_name(text: str) -> str | None:
-    """The flag a word names, spelled long and with dashes; None if it is no flag."""
-    found = _FLAG.match(text)
-    if not found or (found.end() < len(text) and text[found.end()] != "="):
-        return None
-    name = found[0].replace("_", "-")
-    return _LONG.get(name, name)
-
-
-def flags(command: Command, start: int) -> tuple[Flag, ...]:
-    """All flags from words[start] on, in order, with their values."""
-    found = []
-    at, words = start, command.words
-    while at < len(words):
-        name = long_name(words[at].text)
-        begin, at = at, at + 1
-        if name is None:
-            continue
-        _, equals, text = words[begin].text.partition("=")
-        if equals:
-            found.append(Flag(name, begin, at, Word(text, text), True))
-            continue
-        while at < len(words) and _is_value(words[at]):
-            at += 1
-        followed = at == begin + 1 and at < len(words) and words[at].splitting
-        found.append(Flag(name, begin, at, words[begin + 1] if at > begin + 1 else None, False, followed))
-    return tuple(found)
-
-
-def _is_value(item: Word) -> bool:
-    if item.splitting:
-        return False
-    return not item.text.startswith("-") or item.text == "-" or _NUMBER.fullmatch(item.text) is not None
 
 
 # ---------------------------------------------------------------- edits
@@ -161,17 +76,18 @@ def check_edit(edit: Edit) -> None:
     """Raise Refused on an edit that no rule could mean: unknown op, strange name, control characters, huge value."""
     if edit.op not in OPS:
         raise Refused(f"unknown edit {edit.op!r}")
-    pattern = {"flag": _FLAG, "env": _ENV_NAME, "unit": _SETTING}[edit.op.rsplit("-", 1)[-1]]
+    pattern = {"flag": FLAG, "env": _ENV_NAME, "unit": _SETTING}[edit.op.rsplit("-", 1)[-1]]
     if len(edit.name) > 100 or not pattern.fullmatch(edit.name):
         raise Refused(f"{edit.name[:80]!r} is not a name that {edit.op} can take")
     text = "" if edit.value is None else str(edit.value)
     if len(text) > 4096 or _CONTROL.search(text):
         raise Refused(f"the value for {edit.name} is too long or has control characters in it")
-    arithmetic = edit.op in ("cap-flag", "scale-flag", "step-flag")
-    if arithmetic and (isinstance(edit.value, str | bool) or edit.value is None):
+    if edit.op in ARITHMETIC and (isinstance(edit.value, str | bool) or edit.value is None):
         raise Refused(f"{edit.op} {edit.name} needs a number")
     if edit.op in ("set-env", "set-unit") and edit.value is None:
         raise Refused(f"{edit.op} {edit.name} needs a value")
+    if not all(_abbreviates(short, edit.name) for short in edit.also) or edit.takes not in ("", *TAKES):
+        raise Refused(f"the hints for {edit.name} are none")
     if edit.op == "set-unit" and "\\" in text:
         raise Refused(f"a backslash in the value of {edit.name} could swallow the next line")
 
@@ -200,64 +116,112 @@ def apply_edits(state: Draft, edits: tuple[Edit, ...]) -> tuple[Draft, tuple[Edi
 
 
 def with_present(edit: Edit, present: Mapping[str, str], state: Draft) -> Edit:
-    """Arithmetic on a flag that the command leaves to SGLang: take the value that the server itself logged.
+    """Arithmetic on a value that the command does not tell: take the one that the server itself logged.
 
     `present` are the flags of the log's server_args line, by field name. The result is an edit that needs no log.
     """
-    if edit.op not in ("cap-flag", "scale-flag", "step-flag"):
+    if edit.op not in ARITHMETIC:
         return edit
     try:
-        index, start = server(state.commands)
+        launch = find(state.commands)
     except Refused:
         return edit
-    name = long_name(edit.name)
-    if any(flag.name == name for flag in flags(state.commands[index], start)):
+    found = [flag for flag in flags(launch, state.variables) if flag.name in _names(edit)]
+    if found and found[-1].value is not None and not found[-1].value.opaque:
         return edit
-    logged = present.get(edit.name.lstrip("-").replace("-", "_"), "")
-    if not _NUMBER.fullmatch(logged):
+    logged = next((present[field] for field in _fields(edit.name) if field in present), "")
+    if not NUMBER.fullmatch(logged):
         return edit
-    wanted = _computed(edit, logged)
-    return edit if float(wanted) == float(logged) else Edit("set-flag", edit.name, wanted)
+    wanted = computed(edit, logged)
+    return (
+        edit if float(wanted) == float(logged) else replace(edit, op="set-flag", value=wanted, floor=None, ceiling=None)
+    )
+
+
+def instruction(edit: Edit) -> str:
+    """The edit in words, for a person who has to make it."""
+    value = "" if edit.value is None else _text(edit.value)
+    match edit.op:
+        case "set-flag" | "set-env" | "set-unit":
+            joint = " " if edit.op == "set-flag" else "="
+            return f"set {edit.name}{joint}{value}" if value else f"add {edit.name}"
+        case "cap-flag":
+            return f"lower {edit.name} to at most {value}"
+        case "scale-flag":
+            return f"multiply {edit.name} by {value}"
+        case "step-flag":
+            return f"add {value} to {edit.name}"
+        case _:
+            return f"take {edit.name} away"
+
+
+def _names(edit: Edit) -> frozenset[str]:
+    return frozenset(long_name(name) or name for name in (edit.name, *edit.also))
+
+
+def _fields(name: str) -> tuple[str, ...]:
+    """What a flag is called in server_args: short spellings there come from the name of the field."""
+    long = long_name(name)
+    same = [spelling for group in SPELLINGS if group[0] == long for spelling in group]
+    return tuple(spelling.lstrip("-").replace("-", "_") for spelling in (name, *same))
+
+
+def _abbreviates(short: str, name: str) -> bool:
+    """argparse takes the beginning of a flag for the flag, where only one flag begins so."""
+    long = long_name(name)
+    same = [name, *(spelling for group in SPELLINGS if group[0] == long for spelling in group)]
+    return FLAG.fullmatch(short) is not None and any(one.startswith(short.replace("_", "-")) for one in same)
 
 
 def _edit_flag(state: Draft, edit: Edit) -> Draft:
-    index, start = server(state.commands)
-    command = state.commands[index]
-    name = long_name(edit.name) or edit.name
-    present = [flag for flag in flags(command, start) if flag.name == name]
+    launch = _launch(state, edit)
+    names = _names(edit)
+    loose = model_is_loose(launch, state.variables)
+    found = [flag for flag in flags(launch, state.variables, names, edit.takes) if flag.name in names]
     if edit.op == "remove-flag":
-        words, gone = _without(command, present, edit.name)
-        change = Change("flag", edit.name, gone, None)
-    else:
-        before = _value(present[-1]) if present else None
-        after = _wanted(edit, present, before)
-        # Where a variable follows, a second occurrence at the end wins without touching it.
-        at = present[-1] if present and not present[-1].followed else None
-        words = _with_flag(command, at, edit.name, after)
-        change = Change("flag", edit.name, before, after)
-    commands = (*state.commands[:index], Command(words), *state.commands[index + 1 :])
-    return replace(state, commands=commands, changes=(*state.changes, change))
+        return _without(state, launch, found, edit, loose)
+    before = _value(found[-1]) if found else None
+    after = _wanted(edit, found, before, _absent(state, launch, edit))
+    # Where a variable holds it, or may, or where the model may stand behind it, a second one at the end wins.
+    last = found[-1] if found else None
+    unsure = last is not None and (
+        last.followed or last.by_variable or (loose and not edit.takes and last.end > last.start + 1)
+    )
+    command = _with_flag(launch, None if unsure else last, edit.name, after)
+    change = Change("flag", edit.name, before, after, edit.also)
+    return replace(state.with_command(launch.index, command), changes=(*state.changes, change))
 
 
-def _wanted(edit: Edit, present: list[Flag], before: str | None) -> str:
+def _launch(state: Draft, edit: Edit) -> Launch:
+    try:
+        return find(state.commands)
+    except Refused as reason:
+        raise Refused(str(reason) if "router" in str(reason) else f"{reason}: {_by_hand(state, edit)}") from None
+
+
+def _by_hand(state: Draft, edit: Edit, where: str = "there by hand") -> str:
+    return f"{instruction(edit)} {where}, then systemctl restart {state.base.unit}"
+
+
+def _wanted(edit: Edit, present: list[Flag], before: str | None, absent: str) -> str:
     if edit.op == "set-flag":
         after = "" if edit.value is None else _text(edit.value)
         if present and (not after or before == after):
             raise DoesNotFit(f"{edit.name}{' ' + after if after else ''} is already there")
         return after
     if not present:
-        raise DoesNotFit(f"{edit.name} is not in the command")
+        raise DoesNotFit(absent)
     if before is None or present[-1].value is None or present[-1].value.opaque:
         raise DoesNotFit(f"the value of {edit.name} comes from a variable: change it there by hand")
-    if not _NUMBER.fullmatch(before):
+    if not NUMBER.fullmatch(before):
         raise DoesNotFit(f"{edit.name} has the value {before[:40]!r}, which is no number")
-    after = _computed(edit, before)
+    after = computed(edit, before)
     if float(after) == float(before):
         raise DoesNotFit(f"{edit.name} {before} is already at its bound")
     return after
 
 
-def _computed(edit: Edit, before: str) -> str:
+def computed(edit: Edit, before: str) -> str:
     """cap: at most the value. scale: times the value. step: plus the value. Whole numbers stay whole."""
     assert isinstance(edit.value, int | float)
     present = float(before)
@@ -289,45 +253,110 @@ def _value(flag: Flag) -> str:
     return "" if flag.value is None else flag.value.text if flag.value.opaque else flag.value.literal
 
 
-def _with_flag(command: Command, at: Flag | None, name: str, value: str) -> tuple[Word, ...]:
+def _with_flag(launch: Launch, at: Flag | None, name: str, value: str) -> Command:
     """The last occurrence takes the new value (argparse: the last wins); a new flag goes to the end."""
-    variables = ":" not in command.prefix
     if at is None:
-        added = (word(name),) if not value else (word(name), word(value, variables=variables))
-        return (*command.words, *added)
-    spelled = command.words[at.start].text.partition("=")[0]
+        end = len(launch.words)
+        return launch.replaced(end, end, (name, value) if value else (name,))
     if at.joined and value:
-        new: tuple[Word, ...] = (word(f"{spelled}={value}", variables=variables),)
-    else:
-        new = (word(spelled),) if not value else (word(spelled), word(value, variables=variables))
-    return (*command.words[: at.start], *new, *command.words[at.end :])
+        return launch.replaced(at.start, at.end, (f"{at.spelled}={value}",))
+    return launch.replaced(at.start, at.end, (at.spelled, value) if value else (at.spelled,))
 
 
-def _without(command: Command, present: list[Flag], name: str) -> tuple[tuple[Word, ...], str]:
+def _without(state: Draft, launch: Launch, found: list[Flag], edit: Edit, loose: bool) -> Draft:
     """All occurrences go, or an earlier one would come into force."""
-    if not present:
-        raise DoesNotFit(f"{name} is not in the command")
-    gone: set[int] = set()
-    for flag in present:
-        if flag.followed:
-            raise Refused(f"a variable follows {name}: whether it is its value cannot be told, remove it by hand")
-        gone |= set(range(flag.start, flag.end))
-    return tuple(item for at, item in enumerate(command.words) if at not in gone), _value(present[-1])
+    if not found:
+        raise DoesNotFit(_absent(state, launch, edit))
+    for flag in found:
+        if flag.followed or (flag.by_variable and not flag.variable):
+            hand = _by_hand(state, edit, "by hand")
+            raise Refused(f"a variable follows {edit.name}, whether it is its value cannot be told: {hand}")
+        if loose and not edit.takes and len(flag.tokens) > 1:
+            raise Refused(f"what follows {edit.name} may be the model: {_by_hand(state, edit, 'by hand')}")
+    values = dict(state.environment)
+    for name in {flag.variable for flag in found if flag.variable}:
+        values[name] = _cut(state, name, [flag for flag in found if flag.variable == name], edit)
+    for flag in reversed([flag for flag in found if not flag.variable]):
+        state = state.with_command(launch.index, launch.replaced(flag.start, flag.end, ()))
+        launch = find(state.commands)
+    change = Change("flag", edit.name, _value(found[-1]), None, edit.also)
+    return replace(state, environment=values, changes=(*state.changes, change))
+
+
+def _cut(state: Draft, name: str, gone: list[Flag], edit: Edit) -> str:
+    """The variable's value without these flags, as a plain value. Raises Refused where a drop-in cannot say so."""
+    if name in state.base.filed:
+        where = f"in {state.base.filed[name][1]}"
+        raise Refused(f"{edit.name} stands in {name} {where}, which beats Environment=: {_by_hand(state, edit)}")
+    value = state.variables[name]
+    tokens = [token for flag in gone for token in flag.tokens]
+    if any(token.end < 0 or token.variable != name for token in tokens) or "%" in value.replace("%%", ""):
+        raise Refused(f"{edit.name} stands in the variable {name}: {_by_hand(state, edit)}")
+    for token in reversed(tokens):
+        value = f"{value[: token.begin].rstrip()} {value[token.end :].lstrip()}".strip()
+    return value.replace("%%", "%")
+
+
+def _absent(state: Draft, launch: Launch, edit: Edit) -> str:
+    given = flags(launch, state.variables)
+    config = next((flag.value.text for flag in given if flag.name == "--config" and flag.value), "")
+    if config:
+        return f"{edit.name} is not in the command; should it stand in {config} (--config), {instruction(edit)} there"
+    unknown = [
+        item.text for item in launch.words[launch.start :] if item.splitting and item.text[1:] not in state.variables
+    ]
+    if unknown:
+        return f"{edit.name} is not in the command; should it stand in {unknown[0]}, {instruction(edit)} there"
+    return f"{edit.name} is not in the command"
 
 
 def _edit_environment(state: Draft, edit: Edit) -> Draft:
+    after = None if edit.op == "unset-env" else _text(edit.value if edit.value is not None else "")
+    given = _given(state, edit)
+    if given:
+        return given
     base = state.base
+    if edit.name in base.filed:
+        path = base.filed[edit.name][1]
+        raise Refused(f"{edit.name} is set in {path}, which beats Environment=: {_by_hand(state, edit)}")
     written = None if edit.name in base.unset else base.environment.get(edit.name)
     before = state.environment.get(edit.name, None if written is None else written.replace("%%", "%"))
-    if any(item.text.startswith(f"{edit.name}=") for command in base.commands for item in command.words):
-        raise Refused(f"{edit.name} is set in the command itself (env {edit.name}=...): change it there by hand")
-    after = None if edit.op == "unset-env" else _text(edit.value if edit.value is not None else "")
     if before == after:
         raise DoesNotFit(f"{edit.name} is not set" if after is None else f"{edit.name}={after} is already there")
     if after is not None and edit.name in base.unset:
         raise Refused(f"UnsetEnvironment={edit.name} in the unit would take it away again: remove that by hand")
     change = Change("env", edit.name, before, after)
     return replace(state, environment={**state.environment, edit.name: after}, changes=(*state.changes, change))
+
+
+def _given(state: Draft, edit: Edit) -> Draft | None:
+    """The variable where the command itself sets it: env NAME=..., NAME=... in a script, a container's --env."""
+    try:
+        launch = find(state.commands)
+    except Refused:
+        return None
+    words = launch.given(edit.name)
+    after = None if edit.op == "unset-env" else _text(edit.value if edit.value is not None else "")
+    before = words[-1].literal.partition(f"{edit.name}=")[2] if words else None
+    if not words:
+        if not launch.contained:
+            if launch.new_environment:
+                hand = _by_hand(state, edit, "by hand")
+                raise Refused(f"{launch.new_environment} starts SGLang without the unit's variables: {hand}")
+            return None
+        command = None if after is None else launch.container(edit.name, after)
+        if command is None:
+            raise DoesNotFit(f"the command does not give {edit.name} to the container")
+    elif after is None:
+        command = launch.ungiven(words)
+        if command is None:
+            raise Refused(f"{edit.name} is set in the command itself: {_by_hand(state, edit)}")
+    elif before == after and not words[-1].opaque:
+        raise DoesNotFit(f"{edit.name}={after} is already there")
+    else:
+        command = launch.assigned(words[-1], after)
+    change = Change("env", edit.name, before, after)
+    return replace(state.with_command(launch.index, command), changes=(*state.changes, change))
 
 
 def _edit_setting(state: Draft, edit: Edit) -> Draft:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Protocol
 
 from triage.model import ActionResult, NotPermitted, Refused, Unit
-from triage.units import edits
 from triage.units.dropin import InForce, mask_argv, mask_value, outdated, standing
+from triage.units.flags import flags
+from triage.units.launch import find, interpreter
 from triage.units.systemctl import State
-from triage.units.unitfile import Command, effective, expand
+from triage.units.unitfile import effective, expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +59,26 @@ def _server(manager: Manager, name: str, results: tuple[ActionResult, ...]) -> S
         unit = manager.read_unit(name)
         server = replace(server, files=tuple(file.path for file in unit.files), stale=unit.need_daemon_reload)
         merged = effective(unit, with_drop_in=True)
-        index, first = edits.server(merged.commands)
+        launch = find(merged.commands)
     except (Refused, NotPermitted) as reason:
         return replace(server, note=str(reason))
-    command = merged.commands[index]
     return replace(
         server,
-        argv=mask_argv(expand(command.argv, merged.environment)),
+        argv=mask_argv(expand(launch.command.argv, merged.variables)),
         flags={
-            flag.name: mask_value(flag.name, " ".join(expand(_values(command, flag), merged.environment))) or ""
-            for flag in edits.flags(command, first)
+            flag.name: mask_value(flag.name, " ".join(expand(texts, merged.variables))) or ""
+            for flag in flags(launch, merged.variables)
+            if (texts := tuple(word.text for word in flag.values)) or not flag.value
         },
-        version=release(command.program),
+        version=release(interpreter(launch)),
         note=outdated(unit, known),
     )
-
-
-def _values(command: Command, flag: edits.Flag) -> tuple[str, ...]:
-    if flag.joined:
-        return (flag.value.text,) if flag.value else ()
-    return tuple(word.text for word in command.words[flag.start + 1 : flag.end])
 
 
 def installed(unit: Unit, root: str = "") -> str | None:
     """The release of the server that a unit starts, as far as its files tell."""
     with contextlib.suppress(Refused):
-        merged = effective(unit, with_drop_in=True)
-        return release(root + merged.commands[edits.server(merged.commands)[0]].program)
+        return release(root + interpreter(find(effective(unit, with_drop_in=True).commands)))
     return None
 
 

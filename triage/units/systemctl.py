@@ -13,14 +13,13 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from triage.model import InputError, NotPermitted, Refused, Unit, Unreachable
-from triage.units.unitfile import Effective, environment_file
-from triage.units.unitsearch import read_files, search, unit_folders
+from triage.units.unitfile import environment_file
+from triage.units.unitsearch import read_files, search, unit_folders, with_environment_files
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SERVICE = "org.freedesktop.systemd1.Service"
@@ -87,10 +86,10 @@ class Systemd:
         if transient or not fragment:
             raise Refused(f"{identity} has no unit file (it is transient): nothing to edit")
         if not stale:
-            return Unit(identity, read_files((fragment, *drop_ins)))
+            return with_environment_files(Unit(identity, read_files((fragment, *drop_ins))))
         found = search(identity, self._unit_path())
         note = "the loaded unit differs from the files on disk: the restart will bring in those changes too"
-        return replace(found, need_daemon_reload=True, notes=(note,))
+        return with_environment_files(replace(found, need_daemon_reload=True, notes=(note,)))
 
     def loaded(self, name: str) -> Loaded:
         commands, environment, unset, files = self._properties(
@@ -177,7 +176,7 @@ class Folder:
             if not file.path.startswith(f"{prefix}/"):
                 raise Refused(f"{file.path} is a link out of {self.root}: put the file itself there")
         files = tuple(replace(file, path=file.path.removeprefix(prefix)) for file in found.files)
-        return replace(found, files=files)
+        return with_environment_files(replace(found, files=files), self.root)
 
     def verify(self, before: Unit, after: Unit) -> tuple[str, ...]:
         """Where systemd-analyze is installed; a machine without systemd can still preview."""
@@ -226,19 +225,6 @@ def environment(manager: Manager, name: str) -> dict[str, str]:
         except OSError:
             continue
     return {key: value for key, value in found.items() if key not in held.unset}
-
-
-def check_environment(unit: Effective, names: Iterable[str]) -> None:
-    """Raise Refused where a file of EnvironmentFile= sets one of the names, as far as the files may be read here."""
-    for entry in unit.environment_files:
-        path = Path(entry.removeprefix("-"))
-        try:
-            taken = environment_file(path.read_text("utf-8", "surrogateescape"))
-        except OSError:
-            continue
-        for name in names:
-            if name in taken:
-                raise Refused(f"{name} is set in {path}, which beats Environment=: change it there by hand")
 
 
 def _verify(unit: Unit) -> list[str]:

@@ -99,6 +99,13 @@ class Effective:
     unset: tuple[str, ...]
     environment_files: tuple[str, ...]  # as written, a leading '-' included
     settings: Mapping[str, str] = field(default_factory=dict)  # 'Service.Type' -> last value given
+    filed: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # from EnvironmentFile=: value, path of the file
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What `$X` stands for, written as in Environment= (`%%` is a percent sign). Files beat Environment=."""
+        found = {**self.environment, **{name: value.replace("%", "%%") for name, (value, _) in self.filed.items()}}
+        return {name: value for name, value in found.items() if name not in self.unset}
 
 
 # ---------------------------------------------------------------- reading
@@ -228,7 +235,12 @@ def effective(unit: Unit, *, with_drop_in: bool = False) -> Effective:
                 unset = [*unset, *(word.text for word in split(entry.value))] if entry.value else []
             elif entry.key == "EnvironmentFile":
                 files = [*files, entry.value] if entry.value else []
-    return Effective(unit.name, tuple(execs), environment, tuple(unset), tuple(files), settings)
+    filed = {
+        name: (value, file.path)
+        for file in unit.environment_files
+        for name, value in environment_file(file.text).items()
+    }
+    return Effective(unit.name, tuple(execs), environment, tuple(unset), tuple(files), settings, filed)
 
 
 def _assignments(value: str) -> dict[str, str]:
@@ -275,9 +287,13 @@ def quote(value: str, *, variables: bool = True) -> str:
     """A new word of a command line that comes out as `value`. `variables`: off where `$` has no meaning."""
     if _BARE.fullmatch(value):
         return value
-    text = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    if variables:
-        text = text.replace("$", "$$")
+    text = value.replace("%", "%%")
+    return quoted(text.replace("$", "$$") if variables else text)
+
+
+def quoted(text: str) -> str:
+    """The source of a word whose text, `%` and `$` as they are, is this."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r") + '"'
 
 
@@ -292,14 +308,47 @@ def expand(argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, 
     out: list[str] = []
     for text in argv:
         if _SPLITTING.fullmatch(text):
-            out += environment.get(text[1:], "").split()
+            out += [piece for piece, _, _ in split_variable(environment.get(text[1:], ""))]
         else:
             replaced = _VARIABLE.sub(lambda found: environment.get(found[0][2:-1], ""), text.replace("$$", "\0"))
             out.append(replaced.replace("\0", "$"))
     return tuple(out)
 
 
+def split_variable(value: str) -> list[tuple[str, int, int]]:
+    """The words that `$X` alone becomes, each with its place in the value: quotes count, a backslash goes."""
+    found: list[tuple[str, int, int]] = []
+    at = 0
+    while at < len(value):
+        if value[at] in _BLANKS:
+            at += 1
+            continue
+        start, out, quote = at, "", ""
+        while at < len(value) and (quote or value[at] not in _BLANKS):
+            char = value[at]
+            if char == "\\" and at + 1 < len(value):
+                at += 1
+                out += value[at]
+            elif char == quote:
+                quote = ""
+            elif not quote and char in "\"'":
+                quote = char
+            else:
+                out += char
+            at += 1
+        found.append((out, start, at))
+    return found
+
+
 # ---------------------------------------------------------------- names and digests
+
+
+def specifiers(text: str, unit: str) -> str:
+    """A path with what stands for the unit's name put in; other specifiers stay as they are."""
+    stem = unit.removesuffix(".service")
+    prefix, _, instance = stem.partition("@")
+    known = {"%n": unit, "%N": stem, "%p": prefix, "%i": instance, "%%": "%"}
+    return re.sub(r"%.", lambda found: known.get(found[0], found[0]), text)
 
 
 def own_drop_in(path: str) -> bool:

@@ -8,11 +8,14 @@ all.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import replace
+from glob import glob
 from pathlib import Path
 
 from triage.model import NotPermitted, Refused, Unit, UnitFile
-from triage.units.unitfile import drop_in_path
+from triage.units.unitfile import drop_in_path, effective, specifiers
 
 _FOLDERS = (
     "etc/systemd/system.control",
@@ -62,6 +65,17 @@ def read_files(paths: tuple[str, ...]) -> tuple[UnitFile, ...]:
             raise Refused(f"{path} is gone: systemctl daemon-reload, then try again") from None
         files.append(UnitFile(path, data.decode("utf-8", "surrogateescape"), mode))
     return tuple(files)
+
+
+def with_environment_files(unit: Unit, root: Path = Path("/")) -> Unit:
+    """The unit with the files of its EnvironmentFile=, as far as they may be read: they are no part of the digest."""
+    found: list[UnitFile] = []
+    for entry in effective(unit).environment_files:
+        name = specifiers(entry.removeprefix("-"), unit.name)
+        for path in sorted(glob(f"{root}{name}" if str(root) != "/" else name)):
+            with contextlib.suppress(OSError):
+                found.append(UnitFile(name, Path(path).read_bytes().decode("utf-8", "surrogateescape")))
+    return replace(unit, environment_files=tuple(found))
 
 
 def _fragment(name: str, folders: tuple[Path, ...]) -> Path:
