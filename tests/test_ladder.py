@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from triage.ladder import first_plan
+from triage.ladder import check_evidence, first_plan
 from triage.model import Plan, Refused
 from triage.units.edits import DoesNotFit
 
@@ -81,3 +81,10 @@ def test_where_nothing_fits_all_reasons_are_told() -> None:
         first_plan([rung("one"), rung("two")], Planner(one="changed by hand", two="changed by hand"))
     with pytest.raises(Refused, match="undiagnosed"):
         first_plan([], Planner())
+
+
+@pytest.mark.parametrize("grade", ["cut", "suppressed", "rotated", "mixed"])
+def test_poor_evidence_takes_no_remedy_that_nobody_named(grade: str) -> None:
+    check_evidence({"evidence": {"grade": "complete"}})
+    with pytest.raises(Refused, match=f"the evidence is {grade}: .*--remedy ID"):
+        check_evidence({"evidence": {"grade": grade}})

@@ -14,6 +14,13 @@ from triage.model import Plan, Refused
 from triage.units.edits import DoesNotFit
 
 
+def check_evidence(document: Mapping[str, Any]) -> None:
+    """Raise Refused where the evidence is too poor to take a remedy that nobody named."""
+    grade = document.get("evidence", {}).get("grade", "complete")
+    if grade != "complete":
+        raise Refused(f"the evidence is {grade}: read it, then name the remedy to take with --remedy ID")
+
+
 def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan]) -> tuple[Plan, tuple[str, ...]]:
     """`plan` raises Refused where a remedy does not fit the unit or the policy: the next one is looked at then.
 

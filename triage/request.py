@@ -40,7 +40,7 @@ from triage.rulebase.hints import hinted
 from triage.rulebase.offer import respelled
 from triage.settings import Settings
 from triage.shipped import shipped
-from triage.store import ActionRow, IncidentRow, IncidentView, Store, WantedRollback
+from triage.store import ActionRow, Busy, IncidentRow, IncidentView, Store, WantedRollback
 from triage.units.dropin import outdated, standing
 from triage.units.flags import spelled
 from triage.units.servers import installed
@@ -48,6 +48,7 @@ from triage.units.systemctl import Folder, Manager, Systemd, is_active
 from triage.units.unitfile import effective
 
 PATH_UNIT = "triage-apply.path"
+ABANDONED = 60 * 1_000_000  # microseconds after which what was reserved and lies nowhere will never be filed
 PICKED_UP = 30.0  # seconds in which root's side takes a request; after that it is withdrawn
 
 
@@ -65,6 +66,7 @@ class Requester:
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.store = store
+        self.limits = settings.guards
         self.root = root.resolve() if root else None
         self.uid = os.getuid() if uid is None else uid
         self.sudo_uid = sudo_uid
@@ -77,6 +79,7 @@ class Requester:
         self.spool = Spool(aside / "spool" if own else settings.spool)
         self.ledger = Ledger(aside / "apply" if own else settings.apply_dir)
         self.others = (Ledger(settings.apply_dir), Ledger(aside / "apply"))
+        self._spools = (Spool(settings.spool), Spool(aside / "spool"))
         take_shipped = self.private and not settings.policy.exists()
         self.policy = shipped("packaging") / "policy.toml" if take_shipped else settings.policy
         self._child: subprocess.Popen[bytes] | None = None
@@ -166,11 +169,29 @@ class Requester:
         self._check_free(action.unit)
         try:
             self.rollback(action, name, "triage", reason=wanted.reason[:500])
+        except Busy:
+            raise
         except Refused as reason:
             self.store.note(
                 wanted.incident, f"the rollback of {wanted.action} was not asked for: {reason}", "triage", now
             )
         return name
+
+    def settle_abandoned(self, now: int) -> int:
+        """For the worker: actions that were reserved and never came to root, or whose account is gone; gives how many.
+
+        A kill between reserving and filing leaves such a one, and no other action of its unit may begin before it is
+        settled. Looked for in the order in which a request moves on: spool, claims, results. Where one of them cannot
+        be read nothing is settled."""
+        lost = [row for row in self.store.unsettled(now - ABANDONED) if not self._alive(row.name)]
+        for row in lost:
+            self.store.abandoned(row.name, now)
+        return len(lost)
+
+    def _alive(self, name: str) -> bool:
+        return any(name in spool.waiting() for spool in self._spools) or any(
+            name in ledger.names() for ledger in self.others
+        )
 
     def follow(self, name: str, sleep: Callable[[float], None] = time.sleep) -> Iterator[ActionResult]:
         """Root's account as it grows, imported into the store each time; ends with the settled one.
@@ -236,7 +257,7 @@ class Requester:
         """One action at a time: two plans of one moment cannot both be what the operator saw."""
         for request in (*self.ledger.claims(), *self.spool.waiting_requests()):
             if request.unit == unit and request.root == self._root:
-                raise Refused(
+                raise Busy(
                     f"{request.action} is under way on {unit}: wait for its end (triage actions show {request.action})"
                 )
 
@@ -267,7 +288,8 @@ class Requester:
             raise Refused(f"an action {request.action} exists already: plan again")
         self._check_free(request.unit)
         now = self.clock()
-        self.store.record_request(request, title=plan.title, cost=plan.cost, diff=plan.diff, who=who, now=now)
+        words = {"title": plan.title, "cost": plan.cost, "diff": plan.diff, "who": who}
+        self.store.reserve(request, **words, now=now, limits=self.limits)
         try:
             if self.private:
                 self.spool.create()

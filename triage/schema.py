@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISIONS = ("0001",)  # all that this code knows, oldest first
+REVISIONS = ("0001", "0002")  # all that this code knows, oldest first
 HEAD = REVISIONS[-1]
 
 metadata = MetaData(
@@ -207,6 +207,62 @@ wanted_rollback = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("filed_at", BigInteger),
     Column("request", Text, nullable=False),  # the name it was filed under
+)
+
+# The breaker of mass action: open while `opened_at` is set. Actions before `reset_at` count no more.
+breaker = Table(
+    "breaker",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("opened_at", BigInteger),
+    Column("why", Text, nullable=False),
+    Column("reset_at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),  # reset it last
+)
+
+# Rules that failed a proof on a unit: nothing of theirs is done unasked there until a person takes the row away.
+demotion = Table(
+    "demotion",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("rule", Text, primary_key=True),
+    Column("unit", Text, primary_key=True),
+    Column("action", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+)
+
+# What autonomy made of a crash, once for each.
+decision = Table(
+    "decision",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("crash", Integer, primary_key=True),
+    Column("incident", Integer, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("remedy", Text, nullable=False),
+    Column("level", Text, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("action", Text, nullable=False),  # its name, planned or filed
+    Column("plan", Text, nullable=False),  # digests and time of what was planned: what a yes stands for
+    Column("decided_at", BigInteger, nullable=False),
+    Index("ix_decision_incident", "incident"),
+)
+
+# When a workaround may go: what a person set beside the rule's own `fixed_in`, and what was proposed and tried.
+retirement = Table(
+    "retirement",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("action", Text, primary_key=True),
+    Column("release", Text, nullable=False),  # by a person; '' none
+    Column("due", BigInteger),  # by a person
+    Column("proposed_at", BigInteger),
+    Column("proposed_for", Text, nullable=False),  # release installed when it was proposed
+    Column("why", Text, nullable=False),
+    Column("failed", Text, nullable=False),  # releases on which it came back, by blanks
 )
 
 # Counters and gauges of processes that have no page of their own, for /metrics. labels: JSON, keys sorted.

@@ -44,6 +44,7 @@ EVENTS = (
     "action.rolled_back",
     "action.rollback_failed",
     "action.refused",
+    "breaker.opened",
 )
 
 
@@ -101,6 +102,18 @@ class Web(BaseModel):
     base_url: Annotated[str, AfterValidator(_web_url)] | None = None
 
 
+class Guards(BaseModel):
+    """How much may be applied to this machine in a day, and when all of it stops until a person looks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    signature_per_day: int = Field(default=4, ge=1)
+    unit_per_day: int = Field(default=8, ge=1)
+    host_per_day: int = Field(default=24, ge=1)
+    breaker_actions: int = Field(default=8, ge=2)  # so many within breaker_seconds open the breaker
+    breaker_seconds: int = Field(default=1800, ge=1)
+
+
 class Settings(BaseSettings):
     """Everything that can be set. `load_settings()` makes it; the paths that were left out are filled in."""
 
@@ -119,6 +132,7 @@ class Settings(BaseSettings):
         tuple[Path, ...], NoDecode, BeforeValidator(_words)
     ] = ()  # folders, over the shipped ones and the site's
     web: Web = Web()
+    guards: Guards = Guards()
     webhooks: tuple[Webhook, ...] = ()
     rollback_window_seconds: int = Field(default=600, ge=0)  # how long a signature must stay away after an action
     retention_days: int = Field(default=90, ge=1)

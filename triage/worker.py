@@ -39,6 +39,7 @@ class Round:
     """What one round did."""
 
     imported: int = 0
+    abandoned: int = 0  # settled because nothing of them is left
     filed: int = 0
     events: int = 0  # handed to the channels
     watched: int = 0
@@ -62,6 +63,7 @@ class Worker:
         *,
         results: Callable[[], Iterable[ActionResult]] = tuple,
         file_rollback: FilesRollbacks | None = None,
+        settle_abandoned: Callable[[int], int] = lambda now: 0,
         retention: int = 90 * DAY,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -69,6 +71,7 @@ class Worker:
         self._channels = {channel.name: channel for channel in channels}
         self._results = results
         self._file_rollback = file_rollback
+        self._settle_abandoned = settle_abandoned
         self._retention = retention
         self._chance = chance
         self._pruned_at: int | None = None
@@ -82,6 +85,7 @@ class Worker:
         one that is still sending then goes on by itself and is left alone until it has finished."""
         done = Round()
         self._guard(done, lambda: self._import(done, now))
+        self._guard(done, lambda: self._settle(done, now))
         self._guard(done, lambda: self._file(done, now))
         self._guard(done, lambda: self._watch(done, now))
         self._guard(done, lambda: self._deliver(done, now, patience))
@@ -109,6 +113,9 @@ class Worker:
             if self._imported.get(name) != result:  # accounts stay where root wrote them: most were seen before
                 done.imported += self._store.import_result(result, now)
                 self._imported[name] = result
+
+    def _settle(self, done: Round, now: int) -> None:
+        done.abandoned = self._settle_abandoned(now)
 
     def _file(self, done: Round, now: int) -> None:
         if self._file_rollback is None:

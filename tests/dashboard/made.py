@@ -40,6 +40,7 @@ from triage.model import (
     StepState,
     UnitEnd,
 )
+from triage.settings import Guards
 from triage.store import ActionRow, IncidentRow, Store
 
 T0 = 1_795_916_047_000_000
@@ -330,7 +331,9 @@ class MadeHands:
         )
 
     def _file(self, request: Request, title: str, cost: str, diff: str, who: str) -> None:
-        self.store.record_request(request, title=title, cost=cost, diff=diff, who=who, now=request.time)
+        self.store.reserve(
+            request, title=title, cost=cost, diff=diff, who=who, now=request.time, limits=Guards(host_per_day=1000)
+        )
         self.filed.append(request)
 
     def apply(self, plan: Plan, name: str, time: int, who: str) -> None:

@@ -19,6 +19,7 @@ APPLY = "/incidents/1/apply"
 CHANGES = (
     APPLY,
     "/actions/a1/rollback",
+    "/guards/reset",
     "/incidents/1/resolve",
     "/incidents/1/reopen",
     "/incidents/1/mute",

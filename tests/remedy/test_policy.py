@@ -1,9 +1,13 @@
 """The policy allows what it names and nothing else, and some things not even then."""
 
+from dataclasses import replace
+
 import pytest
 
+from tests.remedy.machine import NOW
+from tests.remedy.test_spool import REQUEST
 from triage.actions.policy import Policy
-from triage.model import Refused
+from triage.model import ActionResult, ActionState, Refused
 from triage.shipped import shipped
 from triage.units.edits import Change
 
@@ -73,3 +77,24 @@ def test_a_policy_that_is_not_understood_refuses_everything(text: str) -> None:
 def test_a_missing_policy_refuses_everything(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Refused, match="without a policy"):
         Policy.load(tmp_path / "policy.toml")
+
+
+def test_root_itself_counts_what_it_applied() -> None:
+    """The guards of the unprivileged side may be out of force: whoever took that user over meets these."""
+    policy = Policy.parse('units=["sglang*"]\n[limits]\nunit_per_day = 3\nhost_per_hour = 4\n')
+    hour = 3600 * 1_000_000
+
+    def done(name: str, age: int, state: ActionState = ActionState.VERIFIED, **more: str) -> ActionResult:
+        return ActionResult(replace(REQUEST, action=name, **more), state, (), NOW - age)  # type: ignore[arg-type]
+
+    two = [done("a1", hour), done("a2", 23 * hour)]
+    policy.check_pace(REQUEST, two, NOW)
+    policy.check_pace(REQUEST, [*two, done("a3", 0, ActionState.REFUSED)], NOW)
+    policy.check_pace(REQUEST, [*two, done("a3", 25 * hour)], NOW)
+    policy.check_pace(REQUEST, [*two, done(REQUEST.action, 0, ActionState.RUNNING)], NOW)  # taken up after a kill
+    policy.check_pace(REQUEST, [*two, done("a3", 0, kind="rollback", target="a1")], NOW)
+    with pytest.raises(Refused, match=r"too much was applied"):
+        policy.check_pace(REQUEST, [*two, done("a3", 0)], NOW)
+    others = [done(f"b{n}", 0, unit=f"sglang-{n}.service") for n in range(4)]
+    with pytest.raises(Refused, match=r"see \[limits\]"):
+        policy.check_pace(REQUEST, others, NOW)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, opened, record
 from triage.model import ActionState, Outcome, StepState
-from triage.settings import EVENTS
+from triage.settings import EVENTS, Guards
 from triage.store import IncidentState, Store
 
 AFTER = T0 + 60 * SECOND  # when made_result() was verified; its restart was at T0 + 10 s
@@ -59,10 +59,9 @@ def test_an_account_grows_step_by_step(store: Store) -> None:
 
 def test_what_the_operator_saw_is_kept_with_the_action(store: Store) -> None:
     request = made_result().request
-    store.record_request(request, title="Graphs off", cost="speed", diff="+ x", who="ada", now=T0)
+    store.reserve(request, title="Graphs off", cost="speed", diff="+ x", who="ada", now=T0, limits=Guards())
     assert store.action("a1").state is ActionState.REQUESTED
     store.import_result(made_result(), AFTER)
-    store.record_request(request, title="Graphs off", cost="speed", diff="+ x", who="ada", now=AFTER)
     action = store.action("a1")
     assert (action.state, action.title, action.diff, action.who) == (ActionState.VERIFIED, "Graphs off", "+ x", "ada")
 

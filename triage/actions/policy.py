@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from triage.model import Refused
+from triage.model import ActionResult, ActionState, Refused, Request
 from triage.units.edits import Change
 from triage.units.flags import long_name
 
@@ -74,7 +74,8 @@ NEVER_SETTINGS = (
     "Install.*",
 )
 _TABLES = {"units", "flags", "environment", "directives", "limits"}
-_LIMITS = {"ready_seconds": 1800.0, "probe_seconds": 300.0}
+_LIMITS = {"ready_seconds": 1800.0, "probe_seconds": 300.0, "unit_per_day": 24.0, "host_per_hour": 40.0}
+_HOUR = 3600 * 1_000_000  # microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,8 @@ class Policy:
     path: str = "/etc/triage/policy.toml"
     ready_seconds: float = _LIMITS["ready_seconds"]
     probe_seconds: float = _LIMITS["probe_seconds"]
+    unit_per_day: float = _LIMITS["unit_per_day"]
+    host_per_hour: float = _LIMITS["host_per_hour"]
 
     @classmethod
     def parse(cls, text: str, path: str = "/etc/triage/policy.toml") -> Policy:
@@ -118,6 +121,20 @@ class Policy:
     def check_unit(self, unit: str) -> None:
         if not any(fnmatchcase(unit, glob) for glob in self.units):
             raise Refused(f"{unit} is outside the policy: add a glob for it to units in {self.path}")
+
+    def check_pace(self, request: Request, results: Iterable[ActionResult], now: int) -> None:
+        """The ceiling for whoever files requests, should the guards of the unprivileged side be out of force."""
+        done = [
+            (result.request.unit, now - result.started)
+            for result in results
+            if result.request.kind == "apply"
+            and result.state is not ActionState.REFUSED
+            and result.request.root == request.root
+            and result.request.action != request.action
+        ]
+        unit = sum(name == request.unit and age < 24 * _HOUR for name, age in done)
+        if unit >= self.unit_per_day or sum(age < _HOUR for _, age in done) >= self.host_per_hour:
+            raise Refused(f"too much was applied to {request.unit} or this host lately: see [limits] in {self.path}")
 
     def check(self, unit: str, changes: Iterable[Change]) -> None:
         """Raise Refused unless every change is allowed, with the value that it comes to."""
@@ -173,5 +190,5 @@ def _limits(table: object, path: str) -> dict[str, float]:
         raise Refused(f"{path}: [limits] takes {', '.join(_LIMITS)}")
     for key, value in table.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86400:
-            raise Refused(f"{path}: [limits] {key} must be seconds, above 0 and at most a day")
+            raise Refused(f"{path}: [limits] {key} must be a number above 0 and at most 86400")
     return {**_LIMITS, **table}

@@ -57,8 +57,10 @@ class Spool:
         """Names of requests that root has not taken yet."""
         try:
             names = os.listdir(self.folder / REQUESTS)
-        except (FileNotFoundError, PermissionError):
+        except FileNotFoundError:
             return ()
+        except PermissionError:
+            raise NotPermitted(f"{self.folder} belongs to user triage: run this as that user or with sudo") from None
         return tuple(sorted(name for name in names if not name.startswith(".")))
 
     def withdraw(self, action: str) -> bool:

@@ -27,6 +27,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "apply": ("actions", "Apply a remedy of an incident, prove it, or take it back."),
     "rollback": ("actions", "Undo an action."),
     "actions": ("actions", "List and show actions."),
+    "guards": ("guards", "What holds triage back: the breaker, rules that failed."),
     "workarounds": ("actions", "Applied remedies still in force."),
     "verify": ("actions", "Probe a unit's server with a real request."),
     "units": ("units", "SGLang units found, their flags, version and state."),

@@ -116,7 +116,7 @@ def _view(requester: Requester, number: int) -> IncidentView:
 
 def _plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple[Plan, tuple[str, ...]]:
     """The plan of the remedy that was asked for, or of the first that fits here, and why those above it do not."""
-    from triage.ladder import first_plan
+    from triage.ladder import check_evidence, first_plan
     from triage.request import newest_document
 
     found = newest_document(view)
@@ -127,6 +127,7 @@ def _plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple
 
     if wanted:
         return work_out(wanted), ()
+    check_evidence(found)
     matches = found.get("matches") or ()
     return first_plan(matches[0]["remedies"] if matches else (), work_out)
 
@@ -225,10 +226,14 @@ def list_(unit: str | None, limit: int, before: str | None, as_json: bool) -> No
     """Newest first."""
     with _requester() as (requester, _):
         page = requester.store.actions(unit=unit, limit=limit, before=before)
+        breaker = requester.store.guarded().breaker
     if as_json:
         print_json({"schema": 1, "items": [document(row) for row in page.rows], "next": page.next})
         return
     _table(page.rows)
+    if breaker.opened_at is not None:
+        words = f"the breaker is open since {moment(breaker.opened_at)} ({breaker.why}): look, then triage guards reset"
+        click.echo(words, err=True)
     if not page.rows:
         click.echo("No actions.", err=True)
     if page.next:

@@ -28,6 +28,7 @@ def make_worker(settings: Settings, requester: Requester) -> Worker:
         open_channels(settings),
         results=requester.ledger.results,
         file_rollback=requester.file_rollback,
+        settle_abandoned=requester.settle_abandoned,
         retention=settings.retention_days * DAY,
     )
 

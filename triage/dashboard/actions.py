@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from triage.dashboard.desk import Desk
 from triage.dashboard.problem import Problem
-from triage.ladder import first_plan
+from triage.ladder import check_evidence, first_plan
 from triage.model import InputError, Plan, Refused
 from triage.store import ActionRow, CrashRow, IncidentView
 
@@ -71,6 +71,7 @@ def work_out(desk: Desk, number: int, remedy: str | None, name: str, time: int) 
     if not crash.outcome.actionable:
         raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
     if not remedy:
+        check_evidence(crash.document)
         plan, passed = first_plan(ladder, lambda one: desk.hands.plan(found.incident, crash.document, one, name, time))
         return replace(plan, notes=(*(f"passed over: {reason}" for reason in passed), *plan.notes))
     rung = next((rung for rung in ladder if rung["id"] == remedy), None)

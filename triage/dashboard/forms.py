@@ -124,6 +124,15 @@ def _acting(router: APIRouter, desk: Desk) -> None:
 
 
 def _settling(router: APIRouter, desk: Desk) -> None:
+    @router.post("/guards/reset")
+    def reset(request: Request, rule: Text = "", unit: Text = "", csrf: Text = "") -> Response:
+        person = _who(request, csrf)
+        if rule:
+            desk.store.reset_demotion(rule, unit)
+        else:
+            desk.store.reset_breaker(person, desk.now())
+        return _see("/actions")
+
     @router.post("/incidents/{n}/resolve")
     def resolve(request: Request, n: Number, csrf: Text = "") -> Response:
         person = _who(request, csrf)

@@ -36,17 +36,23 @@ class StoreCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         health = self._store.health()
         yield from _counted(self._store.counters())
-        opened = GaugeMetricFamily("triage_incidents_open", "Incidents open or regressed.", labels=("unit", "severity"))
+        incidents = GaugeMetricFamily(
+            "triage_incidents_open", "Incidents open or regressed.", labels=("unit", "severity")
+        )
         sums: dict[tuple[str, str], int] = defaultdict(int)
         for row in self._store.open_counts():
             if row.state is not IncidentState.MITIGATED:
                 sums[(row.unit, row.severity)] += row.count
         for labels, count in sorted(sums.items()):
-            opened.add_metric(labels, count)
-        yield opened
+            incidents.add_metric(labels, count)
+        yield incidents
         yield GaugeMetricFamily("triage_outbox_depth", "Alerts waiting to be delivered.", value=health.outbox.waiting)
         yield GaugeMetricFamily("triage_outbox_dead", "Alerts given up.", value=health.outbox.dead)
         yield GaugeMetricFamily("triage_database_bytes", "Size of the database.", value=health.database_bytes)
+        held = self._store.guarded()
+        opened = int(held.breaker.opened_at is not None)
+        yield GaugeMetricFamily("triage_breaker_open", "1 while nothing is applied until a person looks.", value=opened)
+        yield GaugeMetricFamily("triage_demotions", "Rules that failed a proof on a unit.", value=len(held.demotions))
         build = GaugeMetricFamily("triage_build_info", "The version that serves this page.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build

@@ -154,6 +154,7 @@ def _actions(router: APIRouter, desk: Desk) -> None:
         values = {
             "rows": [views.action_view(row, desk.now()) for row in rows.rows],
             "next_page": f"/actions?{urlencode({'before': rows.next})}" if rows.next else None,
+            "held": desk.store.guarded(),
         }
         return page(desk, request, "actions.html", "Actions", values, here="/actions")
 

@@ -179,6 +179,7 @@ def ladder(document: Document, actions: Iterable[ActionRow]) -> tuple[Rung, ...]
         return ()
     held = {action.remedy for action in actions if action.in_force}
     actionable = document["outcome"] in ("fatal", "degraded")
+    sure = document["evidence"]["grade"] == "complete"  # else no remedy is put forward; a person may still pick one
     rungs: list[Rung] = []
     for remedy in document["matches"][0]["remedies"]:
         in_force = remedy["id"] in held
@@ -192,7 +193,7 @@ def ladder(document: Document, actions: Iterable[ActionRow]) -> tuple[Rung, ...]
                 f"Not now: the outcome is {document['outcome']}, and only a fatal or degraded crash leads to an action."
             )
         fits = bool(remedy["applicable"]) and not why and not in_force
-        first = fits and not any(rung.fits for rung in rungs) and not held
+        first = fits and sure and not any(rung.fits for rung in rungs) and not held
         rungs.append(
             Rung(
                 id=remedy["id"],

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from triage.document import finding_document
-from triage.model import ActionResult, Context, Finding, FindingEvent, Request, Severity
+from triage.model import ActionResult, Context, Finding, FindingEvent, Refused, Request, Severity
 from triage.settings import Settings
-from triage.store import action, incident, metrics, outbox, position, query
+from triage.store import action, guard, incident, metrics, outbox, position, query
 from triage.store.database import Database
+from triage.store.guard import Limits
 from triage.store.record import record_event
 from triage.store.rows import (
     ActionRow,
+    Breaker,
     Counter,
     CrashRow,
+    Demotion,
     DueDelivery,
+    Guarded,
     Health,
     IncidentRow,
     IncidentState,
@@ -40,9 +44,13 @@ from triage.store.writing import Writing
 
 __all__ = [
     "ActionRow",
+    "Breaker",
+    "Busy",
     "Counter",
     "CrashRow",
+    "Demotion",
     "DueDelivery",
+    "Guarded",
     "Health",
     "IncidentRow",
     "IncidentState",
@@ -58,6 +66,10 @@ __all__ = [
     "WantedRollback",
     "open_store",
 ]
+
+
+class Busy(Refused):
+    """Another action of the unit is not settled yet: the same may be asked again later."""
 
 
 def open_store(settings: Settings, *, upgrade: bool = False, read_only: bool = False) -> Store:
@@ -164,10 +176,46 @@ class Store:
 
     # ------------------------------------------------------------ actions
 
-    def record_request(self, request: Request, *, title: str, cost: str, diff: str, who: str, now: int) -> None:
-        """Before a request is filed: so that pages show it, with what the operator saw, from the first moment."""
+    def reserve(
+        self, request: Request, *, title: str, cost: str, diff: str, who: str, now: int, limits: Limits
+    ) -> None:
+        """Before a request is filed and anything touched: it is written down, or refused by the guards.
+
+        Asking and writing are one transaction: of two at once, one is `Busy`. What was reserved and never filed is
+        settled by `abandoned`."""
         with self._database.write() as tx:
-            action.requested(tx, self.host, request, title, cost, diff, who, now)
+            if busy := guard.under_way(tx, self.host, request.unit, request.root):
+                raise Busy(f"{busy} is under way on {request.unit}: wait for its end (triage actions show {busy})")
+            objection = guard.objection(tx, self.host, request, limits, self._base_url, now)
+            if not objection:
+                action.requested(tx, self.host, request, title, cost, diff, who, now)
+        if objection:  # outside: that the breaker opened is kept
+            raise Refused(objection)
+
+    def unsettled(self, before: int) -> tuple[ActionRow, ...]:
+        """Actions of this host reserved before that time, of which no end is known."""
+        with self._database.read() as tx:
+            return query.unsettled(tx, self.host, before)
+
+    def abandoned(self, name: str, now: int) -> None:
+        """Neither request, claim nor result of that action is left: settle it."""
+        with self._database.write() as tx:
+            action.abandoned(tx, self.host, name, self._base_url, now)
+
+    def guarded(self) -> Guarded:
+        """The breaker of this host and what was demoted on it."""
+        with self._database.read() as tx:
+            return guard.guarded(tx, self.host)
+
+    def reset_breaker(self, who: str, now: int) -> bool:
+        """Close the breaker; False where it was not open."""
+        with self._database.write() as tx:
+            return guard.reset_breaker(tx, self.host, who, now)
+
+    def reset_demotion(self, rule: str, unit: str) -> bool:
+        """Trust that rule on that unit again; False where it was not demoted."""
+        with self._database.write() as tx:
+            return guard.reset_demotion(tx, self.host, rule, unit)
 
     def import_result(self, result: ActionResult, now: int) -> bool:
         """Root's account of an action; False where it says nothing new."""

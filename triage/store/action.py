@@ -19,8 +19,9 @@ from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import cursor, wanted_rollback
 from triage.schema import incident as incidents
-from triage.store import notice
+from triage.store import guard, notice
 from triage.store.codec import dump, plain, request_text, result_text, steps_text
+from triage.store.guard import OPEN_ENDED
 from triage.store.incident import follow, note, settle
 from triage.store.metrics import bump
 from triage.store.rows import IncidentState
@@ -33,7 +34,6 @@ EVENTS = {
     ActionState.ROLLBACK_FAILED: "action.rollback_failed",
     ActionState.REFUSED: "action.refused",
 }
-OPEN_ENDED = (ActionState.REQUESTED, ActionState.RUNNING)
 IN_FORCE = (ActionState.VERIFIED, ActionState.UNVERIFIED)
 TAKEN_BACK = (ActionState.UNDONE, ActionState.ROLLED_BACK, *IN_FORCE)  # how the account of a rollback says it worked
 _HELD = select(actions).where(
@@ -50,10 +50,28 @@ def requested(
     tx: Connection, host: str, request: Request, title: str, cost: str, diff: str, who: str, now: int
 ) -> None:
     """An action that is about to be filed; nothing happens where it is known."""
-    if _find(tx, host, request.action) is None:
+    known = _find(tx, host, request.action)
+    if known is None:
         _insert(tx, host, request, now)
+    elif known.state == ActionState.REFUSED and not known.digest:  # it was abandoned before it was filed
+        again = {"state": ActionState.REQUESTED, "ended": None, "text": ""}
+        tx.execute(update(actions).where(_key(host, request.action)).values(**again))
     words = {"title": plain(title)[:500], "cost": plain(cost)[:1000], "diff": plain(diff), "who": who}
     tx.execute(update(actions).where(_key(host, request.action)).values(**words, changed_at=now))
+
+
+def abandoned(tx: Connection, host: str, name: str, base_url: str, now: int) -> None:
+    """Its process was killed between writing it down and filing it, or root's account of it was taken away."""
+    row = _find(tx, host, name)
+    if row is None or row.state not in OPEN_ENDED:
+        return
+    if row.state == ActionState.REQUESTED:
+        state, text = ActionState.REFUSED, "it was never filed: nothing was touched"
+    else:
+        state, text = ActionState.ROLLBACK_FAILED, f"root's account of it is gone: look at the drop-ins of {row.unit}"
+    values = {"state": state, "ended": now, "text": text, "changed_at": now}
+    tx.execute(update(actions).where(_key(host, name)).values(**values))
+    _changed(tx, host, name, row.state, base_url, now)
 
 
 def import_result(tx: Connection, host: str, result: ActionResult, base_url: str, window: int, now: int) -> bool:
@@ -194,6 +212,8 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
 
 
 def _incident_follows(tx: Connection, incident: Row[Any], row: Row[Any], state: ActionState, now: int) -> None:
+    if state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED):
+        _demote(tx, row, f"{row.name} did not prove itself: {row.text}", now)
     if state is ActionState.VERIFIED:
         settle(tx, incident.id, IncidentState.MITIGATED, f"mitigated by action {row.name}", row.who, now, row.name)
     elif state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED, ActionState.UNDONE):
@@ -244,7 +264,15 @@ def _want(tx: Connection, row: Row[Any], started: int, now: int) -> str:
     reason = f"the signature came back {max(seconds, 0)} s after action {row.name} was verified"
     values = {"unit": row.unit, "incident": row.incident, "reason": reason, "created_at": now, "request": ""}
     tx.execute(insert(wanted_rollback).values(host=row.host, action=row.name, **values))
+    _demote(tx, row, reason, now)
     return reason
+
+
+def _demote(tx: Connection, row: Row[Any], why: str, now: int) -> None:
+    """One failed proof, and nothing of this rule is done unasked on this unit any more."""
+    if guard.demote(tx, row, why, now) and (incident := _incident(tx, row.incident)) is not None:
+        text = f"{row.rule} does nothing unasked on {row.unit} from now on: {guard.RESET} {row.rule} {row.unit}"
+        note(tx, incident.id, now, "note", text, action=row.name)
 
 
 def _incident(tx: Connection, number: int) -> Row[Any] | None:

@@ -17,6 +17,7 @@ from triage.schema import crash as crashes
 from triage.schema import incident as incidents
 from triage.store.action import IN_FORCE
 from triage.store.codec import edits_value, steps_value, unpack
+from triage.store.guard import OPEN_ENDED
 from triage.store.incident import get
 from triage.store.rows import (
     ActionRow,
@@ -149,6 +150,11 @@ def workarounds(tx: Connection, unit: str | None) -> tuple[ActionRow, ...]:
         wanted = and_(wanted, actions.c.unit == unit)
     rows = tx.execute(select(actions).where(wanted).order_by(actions.c.requested_at, actions.c.name))
     return tuple(found for row in rows if (found := action_row(row)).in_force)
+
+
+def unsettled(tx: Connection, host: str, before: int) -> tuple[ActionRow, ...]:
+    wanted = and_(actions.c.host == host, actions.c.state.in_(OPEN_ENDED), actions.c.changed_at < before)
+    return tuple(action_row(row) for row in tx.execute(select(actions).where(wanted).order_by(actions.c.name)))
 
 
 def wanted_rollbacks(tx: Connection, host: str) -> tuple[WantedRollback, ...]:

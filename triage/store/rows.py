@@ -157,6 +157,34 @@ class WantedRollback:
 
 
 @dataclass(frozen=True, slots=True)
+class Breaker:
+    """Of one host. While it is open nothing is applied, whoever asks."""
+
+    host: str
+    opened_at: int | None
+    why: str
+    reset_at: int
+    who: str  # reset it last
+
+
+@dataclass(frozen=True, slots=True)
+class Demotion:
+    """A rule that failed its proof on a unit: it does nothing unasked there until a person resets it."""
+
+    rule: str
+    unit: str
+    action: str
+    why: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    breaker: Breaker
+    demotions: tuple[Demotion, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DueDelivery:
     """One event for one channel whose time has come. `id` is the webhook-id, the same on every try."""
 

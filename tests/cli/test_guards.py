@@ -1,0 +1,53 @@
+"""`triage guards`: what holds triage back, and the reset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+from tests.store.made import T0, UNIT, closed, made_finding, made_result, record
+from triage.model import ActionState, Refused
+from triage.settings import Guards
+from triage.store import Store
+
+Type = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _bad_night(store: Store) -> None:
+    store.host = type(store)(f"sqlite:///{store._database.path}").host  # as the commands see it
+    record(store, closed(made_finding()))
+    for number in range(2):
+        store.import_result(made_result(f"a{number}", ActionState.ROLLED_BACK, text="no answer"), T0)
+    with pytest.raises(Refused):
+        store.reserve(
+            made_result("a9").request,
+            title="",
+            cost="",
+            diff="",
+            who="ada",
+            now=T0,
+            limits=Guards(breaker_actions=2),
+        )
+
+
+def test_the_breaker_is_shown_and_reset(store: Store, run: Type) -> None:
+    assert "OPEN since" in run("guards").stdout
+    assert "the breaker is open" in run("actions", "list").stderr
+    shown = json.loads(run("guards", "show", "--json").stdout)
+    assert shown["breaker"]["open"]
+    assert "the breaker is closed" in run("guards", "reset").stdout
+    assert "closed; opens at" in run("guards").stdout
+    assert "not open" in run("guards", "reset").stderr
+    assert "the breaker is open" not in run("actions", "list").stderr
+
+
+def test_a_demoted_rule_is_shown_and_trusted_again(store: Store, run: Type) -> None:
+    assert UNIT in run("guards", "show").stdout
+    assert run("guards", "reset", "dflash-none").exit_code == 2
+    assert run("guards", "reset", "dflash-none", UNIT).exit_code == 0
+    assert store.guarded().demotions == ()
+    assert run("guards", "reset", "dflash-none", UNIT).exit_code == 2
