@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from triage.actions.policy import Policy
 from triage.model import EMPTY, Edit, Plan, Refused, Remedy, Unit
+from triage.units.directives import Value, held_as, in_words
 from triage.units.dropin import (
     InForce,
     Rendered,
@@ -39,9 +40,11 @@ def plan(
     now: int,
     policy: Policy | None = None,
     present: Mapping[str, str] = EMPTY,
+    held: Mapping[str, Value] = EMPTY,
     root: str = "",
 ) -> Plan:
     """Work the remedy out. `present`: the flags that the server logged, for values the command leaves to SGLang.
+    `held`: the directives as the manager has them, its own defaults included.
 
     Raises Refused (DoesNotFit where there is nothing to change) with one sentence for the operator.
     """
@@ -61,12 +64,26 @@ def plan(
         rendered = render(unit, known.actions, new, root=root)
     if policy is not None:
         policy.check(unit.name, rendered.changes)
+    rendered = _beside_defaults(unit, remedy, rendered, held)
     result = _plan(unit, new, rendered, remedy.title, remedy.cost, root)
     if not rendered.draft.command_changed:
         return result
     others = ", ".join(file.path.rsplit("/", 1)[-1] for file in unit.files if not own_drop_in(file.path))
     note = f"its ExecStart= will hide later changes of the command in {others}: undo it first for those"
     return replace(result, notes=(*result.notes, note))
+
+
+def _beside_defaults(unit: Unit, remedy: Remedy, rendered: Rendered, held: Mapping[str, Value]) -> Rendered:
+    """With what the manager has in force for the directives. Raises DoesNotFit where all of it is so already."""
+    there = {change.name: held[change.name] for change in rendered.changes if change.name in held}
+    same = [
+        change for change in rendered.changes if there.get(change.name, "") == held_as(change.name, change.after or "")
+    ]
+    if same and len(same) == len(rendered.changes):
+        said = ", ".join(f"{change.name} is {in_words(change.name, there[change.name])} already" for change in same)
+        raise DoesNotFit(f"{remedy.id} changes nothing in {unit.name}: {said}")
+    notes = tuple(f"{name} is {in_words(name, value)} now" for name, value in there.items())
+    return replace(rendered, notes=(*rendered.notes, *notes))
 
 
 def plan_rollback(unit: Unit, known: Standing, target: str, *, action: str, now: int, root: str = "") -> Plan:

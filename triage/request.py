@@ -23,6 +23,7 @@ from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
 from triage.actions.spool import Spool
 from triage.model import (
+    EMPTY,
     ActionResult,
     ActionState,
     Edit,
@@ -41,6 +42,7 @@ from triage.rulebase.offer import respelled
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import ActionRow, Busy, IncidentRow, IncidentView, Store, WantedRollback
+from triage.units.directives import Value
 from triage.units.dropin import outdated, standing
 from triage.units.flags import spelled
 from triage.units.servers import installed
@@ -118,6 +120,7 @@ class Requester:
             now=time,
             policy=policy,
             present=document.get("context", {}).get("flags", {}),
+            held=self._held(unit.name) if any(edit.op == "set-unit" for edit in found.edits) else EMPTY,
             root=self._root,
         )
 
@@ -227,6 +230,12 @@ class Requester:
     @property
     def _root(self) -> str:
         return str(self.root) if self.root else ""
+
+    def _held(self, unit: str) -> Mapping[str, Value]:
+        try:
+            return self.manager.loaded(unit).settings
+        except Unreachable:  # files below --root: no manager has loaded them
+            return EMPTY
 
     def _policy(self) -> Policy | None:
         """To say early what root would refuse; where it cannot be read here, root will say so."""

@@ -171,6 +171,20 @@ def test_the_log_stands_in_for_a_value_the_command_leaves_out() -> None:
     assert result.edits == (Edit("set-flag", "--mem-fraction-static", "0.72"),)
 
 
+def test_a_directive_is_held_against_what_the_manager_has() -> None:
+    raised = Edit("set-unit", "Service.LimitNOFILE", 1048576)
+    with pytest.raises(DoesNotFit, match="LimitNOFILE is 1048576 already"):
+        planned(unit("tree-b300"), raised, held={"Service.LimitNOFILE": 1048576})
+    notes = planned(unit("tree-b300"), raised, held={"Service.LimitNOFILE": 524288, "Service.TasksMax": 9}).notes
+    assert notes == ("Service.LimitNOFILE is 524288 now",)
+    waits = planned(
+        unit("tree-b300"),
+        Edit("set-unit", "Service.TimeoutStartSec", "infinity"),
+        held={"Service.TimeoutStartSec": 90_000_000},
+    )
+    assert waits.notes == ("Service.TimeoutStartSec is 90s now",)
+
+
 def test_the_file_is_no_more_open_than_the_unit() -> None:
     assert mode(unit("kimi-k26-dflash")) == 0o644
     assert mode(unit("kimi-k26-dflash", mode=0o600)) == 0o600

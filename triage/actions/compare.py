@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from triage.units.directives import held_as, in_words
 from triage.units.edits import Draft
 from triage.units.systemctl import Loaded
 
@@ -31,6 +32,10 @@ def mismatch(state: Draft, held: Loaded) -> str:
     for name, value in variables.items():
         if not _loaded_as(value, loaded[name]):
             return f"{name} has another value"
+    for name, text in state.settings.items():
+        planned, there = held_as(name, text), held.settings.get(name)
+        if planned is not None and there is not None and planned != there:
+            return f"{name} is {in_words(name, there)} instead of {text}"
     unset = {*state.base.unset, *(name for name, value in state.environment.items() if value is None)}
     return "" if unset <= set(held.unset) else "a variable is not taken away"
 

@@ -13,11 +13,13 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from triage.model import InputError, NotPermitted, Refused, Unit, Unreachable
+from triage.units.directives import HELD, Value
 from triage.units.unitfile import environment_file
 from triage.units.unitsearch import read_files, search, unit_folders, with_environment_files
 
@@ -52,6 +54,7 @@ class Loaded:
     environment: tuple[str, ...]
     unset: tuple[str, ...]
     environment_files: tuple[tuple[str, bool], ...] = ()  # path, may be missing
+    settings: Mapping[str, Value] = field(default_factory=dict)  # 'Service.LimitNOFILE' -> what is in force
 
 
 class Manager(Protocol):
@@ -100,7 +103,15 @@ class Systemd:
             tuple(environment),
             tuple(unset),
             tuple((path, bool(optional)) for path, optional in files),
+            self._settings(name),
         )
+
+    def _settings(self, name: str) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for section, interface in (("Service.", _SERVICE), ("Unit.", _UNIT)):
+            asked = {key: held for key, (held, _) in HELD.items() if key.startswith(section)}
+            found |= zip(asked, self._properties(name, interface, *asked.values()), strict=True)
+        return found
 
     def state(self, name: str) -> State:
         names = "ActiveState,SubState,Result,InvocationID,NRestarts,MainPID,Job"
