@@ -1,5 +1,6 @@
 # The commands people type. `make setup` brings what is missing; everything else calls it first.
-.PHONY: help setup setup-test demo run test lint e2e corpus golden docs catalogue clean
+SECONDS_EACH ?= 450
+.PHONY: help setup setup-test demo run test lint e2e fuzz corpus golden docs catalogue clean
 
 BIN := .venv/bin
 CORPUS ?= ../shared/corpus
@@ -24,6 +25,10 @@ test: setup-test  ## All tests, the systemd ones included (TRIAGE_E2E=skip leave
 
 e2e: setup-test   ## The systemd tests alone.
 	@$(BIN)/python -m pytest tests/e2e
+
+fuzz: setup-test  ## Half an hour of coverage-guided fuzzing of the engine (SECONDS_EACH=60 for less); finds go to var/fuzz.
+	@$(BIN)/python -m pip install -q atheris
+	@for target in line traceback log entries; do $(BIN)/python -m tests.fuzz.drive $$target $(SECONDS_EACH) || exit 1; done
 
 lint: setup-test  ## Style, types, import contracts, rules.
 	$(BIN)/ruff check .

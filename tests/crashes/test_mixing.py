@@ -133,3 +133,34 @@ def test_writers_that_break_into_each_others_lines_are_never_wrong_with_a_good_g
             cause = crash.root.cause
             told = (cause.exception, cause.message, [frame.line for frame in cause.frames])
             assert told == want or crash.grade in (Grade.MIXED, Grade.CUT)
+
+
+WRAPPED = (
+    "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+    "kernel errors might be reported at some other call\n"
+    "For debugging consider a flag"
+)
+
+
+def chained(rank):
+    """A failure of capture as SGLang wraps it: two tracebacks, messages of several lines, advice below."""
+    lines = ranked(rank, WRAPPED, layered(3))
+    more = [
+        "During handling of the above exception, another exception occurred:",
+        "Traceback (most recent call last):",
+        *story.traceback_lines(
+            story.FRAMES[:3], WRAPPED.replace("torch.AcceleratorError", "Exception: Capture failed")
+        ),
+        "Possible solutions:",
+        "1. set a flag to a smaller value",
+    ]
+    return [*lines, *[Said(text, 5000 + rank, 12_000) for text in more]]
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_chains_and_messages_of_many_lines_are_recovered_exactly(ranks):
+    (alone,) = crashes_of(story.as_text(chained(0)))
+    for seed in range(5 if ranks == 8 else 1):
+        (crash,) = crashes_of(story.as_text(shuffled([chained(rank) for rank in range(ranks)], seed)))
+        assert {failure.chain for failure in crash.failures} == {alone.root.chain}
+        assert (len(crash.failures), crash.grade, len(alone.root.chain)) == (ranks, Grade.COMPLETE, 2)

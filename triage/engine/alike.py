@@ -7,18 +7,26 @@ unexplained is none.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from triage.engine.tracebacks import HEADER_TEXT, Step, Traceback
+from triage.engine.tracebacks import CAUSE, CONTEXT, Traceback
+from triage.engine.tracelines import HEADER, frame_match
 from triage.model import Line
 
+Step = tuple[
+    str, str
+]  # 'frame', 'source', 'marks', 'joint', 'header' or 'text' (an exception, its message), and its line
+
 MAX_STEPS = 8_000
-WIDTH = 48  # stories that are kept in view
+MAX_EARLY = 600  # where not all have come to their end: much can be guessed then, and little be known
+WIDTH = 64  # stories that are kept in view
 
 _BEHIND = {"frame": "source", "source": "marks"}
+_NEVER = 1 << 60
 
 Cost = Callable[[str, str, str], int]  # frame, its source line, the next frame or exception -> how unlikely
 
@@ -32,28 +40,26 @@ class _Guess:
     cost: int
 
 
-def common_story(bodies: list[Traceback], cost: Cost) -> tuple[Step, ...] | None:
-    """The story all tell, as far as the first has told it to its end."""
-    steps = sorted(item for body in bodies for item in body.steps if item[1][0] not in ("source", "marks"))
-    starts = sorted(body.start for body in bodies)
-    if len(steps) > MAX_STEPS:
-        return None
-    whole = not any(body.waiting for body in bodies)
-    copies = Counter(step for _, step in steps)
-    if whole and any(count % len(bodies) for count in copies.values()):
+def common_story(bodies: list[Traceback], cost: Cost, *, whole: bool) -> tuple[Step, ...] | None:
+    """The story all tell: the `whole` one, or as far as the first has told it to its end."""
+    heard = _heard(bodies)
+    steps = [item for item in heard if item[1][0] not in ("source", "marks")]
+    copies = Counter(step for _, step in (heard if whole else steps))
+    if len(steps) > (MAX_STEPS if whole else MAX_EARLY) or (whole and any(n % len(bodies) for n in copies.values())):
         return None
     most = {step: count // len(bodies) if whole else MAX_STEPS for step, count in copies.items()}
     sources = _behind(bodies)
+    road = _Road(steps, most)
+    starts = sorted(body.start for body in bodies)
     guesses = [_Guess((), (0,), 0)]
     begun = 0
     for serial, step in steps:
-        new = sum(1 for start in starts if start <= serial) - begun
+        new = bisect_right(starts, serial) - begun
         begun += new
         following: dict[tuple[tuple[Step, ...], tuple[int, ...]], _Guess] = {}
         for guess in guesses:
-            here = (guess.here[0] + new, *guess.here[1:])
-            longer = cost if guess.story.count(step) < most[step] else None
-            for child in _children(guess.story, here, guess.cost, step, sources, longer):
+            here = (guess.here[0] + new, *guess.here[1:]) if new else guess.here
+            for child in _children(guess.story, here, guess.cost, step, sources, road, cost):
                 key = (child.story, child.here)
                 if key not in following or child.cost < following[key].cost:
                     following[key] = child
@@ -63,21 +69,81 @@ def common_story(bodies: list[Traceback], cost: Cost) -> tuple[Step, ...] | None
     least = len(bodies) if whole else 1  # so many have to stand at the story's end
     told = [guess for guess in guesses if guess.story and guess.here[-1] >= least]
     best = told[0] if told else None
-    if best is None or any(guess.cost == best.cost and guess.story != best.story for guess in told[1:]):
+    if best is None or (whole and best.story[-1][0] != "text"):  # nobody came to an exception
+        return None
+    if any(guess.cost == best.cost and guess.story != best.story for guess in told[1:]):
         return None
     return best.story
 
 
+def _heard(bodies: list[Traceback]) -> list[tuple[int, Step]]:
+    """All their lines in the order in which they were written, without the headers that began them."""
+    lines = sorted(
+        (serial, text) for body in bodies for serial, text, _ in body.heard if serial != body.start or not _heads(text)
+    )
+    return [(serial, (_kind(text), text)) for serial, text in lines]
+
+
+def _heads(text: str) -> bool:
+    return text.rstrip().endswith(HEADER)
+
+
+def _kind(text: str) -> str:
+    if frame_match(text) is not None:
+        return "frame"
+    if text[:1] in (" ", "\t", "^", "~"):
+        return "source" if text.strip(" \t^~") else "marks"
+    if _heads(text):
+        return "header"
+    return "joint" if CAUSE in text or CONTEXT in text else "text"
+
+
+class _Road:
+    """What is known before the search: how often a step comes in the story, and when those that come once were written.
+
+    Where a step has several places in the story, the traceback is moved that is needed first: so many must have passed
+    the place before the next line that comes only once can be written by the next of them.
+    """
+
+    def __init__(self, steps: list[tuple[int, Step]], most: dict[Step, int]) -> None:
+        self.most = most
+        self._written: dict[Step, list[int]] = {}
+        for serial, step in steps:
+            if most[step] == 1:
+                self._written.setdefault(step, []).append(serial)
+        self._next = dict(pairwise(self._written))  # once in each story, so the first of all wrote them in its order
+
+    def deadline(self, story: tuple[Step, ...], here: tuple[int, ...], at: int) -> int:
+        passed = sum(here[at + 1 :])
+        for step in story[at + 1 :]:
+            if step in self._written:
+                return _nth(self._written[step], passed)
+        last = next((step for step in reversed(story) if step in self._written), None)
+        coming = self._next.get(last) if last is not None else None
+        return _nth(self._written[coming], passed) if coming is not None else _NEVER
+
+
+def _nth(serials: list[int], n: int) -> int:
+    return serials[n] if n < len(serials) else _NEVER
+
+
 def _children(
-    story: tuple[Step, ...], here: tuple[int, ...], spent: int, step: Step, sources: dict[str, str], cost: Cost | None
+    story: tuple[Step, ...],
+    here: tuple[int, ...],
+    spent: int,
+    step: Step,
+    sources: dict[str, str],
+    road: _Road,
+    cost: Cost,
 ) -> list[_Guess]:
     """Who may have written this step: one that stands before the same step of the story, or the first of all."""
     found = []
-    for at, known in enumerate(story):
-        if here[at] and known == step:
-            found.append(_Guess(story, _moved(here, at), spent))
-    if here[-1] and cost is not None:
-        more = _further(story[-1] if story else None, step, sources, cost)
+    places = [at for at, known in enumerate(story) if known == step and here[at]]
+    if places:
+        at = places[0] if len(places) == 1 else min(places, key=lambda at: road.deadline(story, here, at))
+        found.append(_Guess(story, _moved(here, at), spent))
+    if here[-1] and story.count(step) < road.most[step]:
+        more = _further(story, step, sources, cost)
         if more is not None:
             found.append(_Guess((*story, step), _moved((*here, 0), len(story)), spent + more))
     return found
@@ -87,14 +153,21 @@ def _moved(here: tuple[int, ...], at: int) -> tuple[int, ...]:
     return (*here[:at], here[at] - 1, here[at + 1] + 1, *here[at + 2 :])
 
 
-def _further(last: Step | None, step: Step, sources: dict[str, str], cost: Cost) -> int | None:
-    """What it costs to believe that `step` follows `last`; None: it cannot."""
+def _further(story: tuple[Step, ...], step: Step, sources: dict[str, str], cost: Cost) -> int | None:
+    """What it costs to believe that `step` follows the last one; None: it cannot."""
     kind, text = step
-    if last is None or last[0] == "joint":
+    last = story[-1] if story else None
+    before = last[0] if last is not None else "header"
+    if last is None or before == "header":
         return 0 if kind == "frame" else None
-    if last[0] == "exception":
-        return 1 if kind == "joint" else None
-    return cost(last[1], sources.get(last[1], ""), text) if kind != "joint" else None
+    if before == "joint":
+        return 0 if kind == "header" else None
+    if before == "text":
+        if kind not in ("text", "joint"):
+            return None
+        known = story.index(story[-1]) + 1  # a message that comes again goes on as it did
+        return 0 if known == len(story) or story[known] == step else 2
+    return cost(last[1], sources.get(last[1], ""), text) if kind in ("frame", "text") else None
 
 
 def _behind(bodies: list[Traceback]) -> dict[str, str]:
@@ -106,7 +179,7 @@ def _behind(bodies: list[Traceback]) -> dict[str, str]:
     behind: dict[str, str] = {}
     new: set[str] = set()
     last = {"frame": "", "source": ""}
-    for _, (kind, text) in sorted(item for body in bodies for item in body.steps):
+    for _, (kind, text) in _heard(bodies):
         if text in new:
             continue
         new.add(text)
@@ -116,31 +189,35 @@ def _behind(bodies: list[Traceback]) -> dict[str, str]:
         last = {"frame": text, "source": ""} if kind == "frame" else {**last, kind: text}
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for body in bodies:
-        for (_, (kind, text)), (_, (next_kind, next_text)) in pairwise([*body.steps, (0, ("", ""))]):
+        for (_, (kind, text)), (_, (next_kind, next_text)) in pairwise([*_heard([body]), (0, ("", ""))]):
             if _BEHIND.get(kind) is not None:
                 votes[text][next_text if next_kind == _BEHIND[kind] else ""] += 1
     return {text: counts.most_common(1)[0][0] for text, counts in votes.items()} | behind
 
 
-def retell(bodies: list[Traceback], story: tuple[Step, ...]) -> None:
-    """Those that have raised get the story as their own, with source lines and marks."""
+def retell(mates: list[Traceback], bodies: list[Traceback], story: tuple[Step, ...], *, whole: bool) -> None:
+    """Some of them get the story as their own, with source lines and marks."""
     behind = _behind(bodies)
     pool: dict[str, list[Line]] = defaultdict(list)
     for body in bodies:
-        for line, text in zip(body.lines, body.texts, strict=True):
+        for _, text, line in body.heard:
             pool[text].append(line)
-    for body in bodies:
-        if not body.done:
-            continue
+    for body in mates:
         told = Traceback(body.lead)
         told.header(body.lines[0], body.texts[0])
         for kind, text in story:
-            lines = pool[text] or [body.lines[0]]  # its own line was one too many to be kept
-            told.feed(lines.pop(0) if len(lines) > 1 else lines[0], text, headed=False)
-            if kind == "joint":
-                told.header(body.lines[0], HEADER_TEXT)
+            line = _taken(pool[text]) or body.lines[0]  # its own line was one too many to be kept
+            if kind == "header":
+                told.header(line, text)
+            else:
+                told.feed(line, text, headed=False)
             for _ in range(2):  # the source line, its marks
                 text = behind.get(text, "")
                 if text:
-                    told.feed((pool[text] or [body.lines[0]])[0], text, headed=False)
-        body.become(told)
+                    told.feed(_taken(pool[text]) or line, text, headed=False)
+        body.become(told, whole=whole)
+
+
+def _taken(lines: list[Line]) -> Line | None:
+    """The next of equal lines, the last of them as often as it is asked for."""
+    return lines.pop(0) if len(lines) > 1 else lines[0] if lines else None

@@ -92,7 +92,7 @@ class OpenCrash:
     def open(self) -> bool:
         """Choose the root; True the first time there is one. Id and position are fixed then."""
         root = choose_root(self.entries)
-        if root is None and self.entries and all(e.kind in (Kind.REQUEST, Kind.CASCADE) for e in self.entries):
+        if root is None:
             root = next((entry for entry in self.entries if entry.kind is Kind.REQUEST), None)
         if root is None:
             return False

@@ -122,7 +122,10 @@ class Lanes:
         if not parsed.headed:
             # The chain of an open traceback goes on, the one that was fed last first.
             for lane in sorted(self._open, key=lambda lane: -lane.fed):
-                if lane.pid == pid and isinstance(lane.body, Traceback) and lane.body.header(line, text):
+                if lane.pid != pid or not isinstance(lane.body, Traceback):
+                    continue
+                lane.body.serial = self._serial
+                if lane.body.header(line, text):
                     self._took(lane, text)
                     return []
         lane = self._lane(pid, parsed.rank)
@@ -130,6 +133,7 @@ class Lanes:
         if self._reading(lane):  # another writer without a tag of its own
             lane = self._extra(lane)
         lane.body = Traceback(lead or ("" if parsed.headed else signs.lead_in(lane.previous)))
+        lane.body.serial = self._serial
         lane.body.header(line, text)
         self._open.append(lane)
         self._took(lane, text)
@@ -175,11 +179,13 @@ class Lanes:
             lane = self._lane(pid, rank)
             news.extend(self._ended(lane))
             lane.body = Traceback(signs.lead_in(lane.previous))
+            lane.body.serial = self._serial
             lane.body.feed(line, text, headed=False)
         elif exception_line(text, plain=True) is not None:
             lane = self._lane(pid, rank)
             news.extend(self._ended(lane))
             lane.body = Traceback(signs.lead_in(lane.previous))
+            lane.body.serial = self._serial
             lane.body.feed(line, text, headed=False)
             report = self._report(News.RAISED, lane)
             report.bare = True
@@ -194,9 +200,21 @@ class Lanes:
 
     def _raised(self, lane: Lane, body: Traceback | Dump) -> list[Report]:
         """It is told; before it, that those it took turns with are seen in another light."""
-        retold = self._mixing.settle(body) if isinstance(body, Traceback) else []
-        others = [self._report(News.OVER, lane, mate) for mate in retold if mate is not body]
-        return [*others, self._report(News.RAISED, lane)]
+        return [*self._retold(lane, body, over=False), self._report(News.RAISED, lane)]
+
+    def _retold(self, lane: Lane, body: Traceback | Dump, *, over: bool) -> list[Report]:
+        """The news of those that are told anew with it; one may turn out only now to have raised."""
+        if not isinstance(body, Traceback) or body.mix is None:
+            return []
+        raised = {id(other.body) for other in self._open if other.body is not None and other.body.done}
+        lanes = {id(other.body): other for other in self._open}
+        news = []
+        for mate in self._mixing.settle(body, over=over):
+            other = lanes.get(id(mate), lane)
+            late = id(mate) in lanes and id(mate) not in raised
+            if late or mate is not body:
+                news.append(self._report(News.RAISED if late and over else News.OVER, other, mate))
+        return news
 
     # ------------------------------------------------------------ lanes
 
@@ -244,12 +262,13 @@ class Lanes:
         body = lane.body
         if body is None:
             return []
+        retold = self._retold(lane, body, over=True)
         body.end()
         lane.body = None
         self._open = [other for other in self._open if other is not lane]
         if not body.done and len(body.lines) < 2 and not signs.FATAL_LEAD.search(body.lead):
-            return []
-        return [self._report(News.LOST if not body.done else News.OVER, lane, body)]
+            return retold
+        return [*retold, self._report(News.LOST if not body.done else News.OVER, lane, body)]
 
     def _report(self, news: News, lane: Lane, body: Traceback | Dump | None = None) -> Report:
         body = body or lane.body

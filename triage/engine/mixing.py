@@ -48,11 +48,18 @@ W = TypeVar("W", bound=Writer)
 class Mix:
     """Tracebacks that took turns without names."""
 
-    __slots__ = ("bodies", "differs")
+    __slots__ = ("_heard", "bodies", "told")
 
     def __init__(self) -> None:
         self.bodies: list[Traceback] = []
-        self.differs = False  # it is known that they do not tell one story
+        self.told = False  # all of them, as one story
+        self._heard = 0
+
+    @property
+    def grown(self) -> bool:
+        """Whether lines have come since this was last asked."""
+        before, self._heard = self._heard, sum(len(body.heard) for body in self.bodies)
+        return self._heard > before and not self.full
 
     @property
     def full(self) -> bool:
@@ -120,20 +127,25 @@ class Mixing:
             score -= 24
         return (score, -lane.fed if known else lane.fed)
 
-    def settle(self, body: Traceback) -> list[Traceback]:
-        """It has raised. If it took turns with others, see whether all tell one story; those that were retold."""
+    def settle(self, body: Traceback, *, over: bool = False) -> list[Traceback]:
+        """It has raised, or is `over`. If it took turns with others, see whether all tell one story; those that were
+        retold."""
         mix = body.mix
-        if not isinstance(mix, Mix) or mix.differs or mix.settled:
+        if not isinstance(mix, Mix) or mix.told or (mix.settled and not over):
             return []
-        over = not any(mate.waiting for mate in mix.bodies)
-        if not over and sum(1 for mate in mix.bodies if mate.done) > 1:
+        waiting = any(mate.waiting for mate in mix.bodies)
+        if waiting and not over and sum(1 for mate in mix.bodies if mate.done) > 1:
             return []
-        story = common_story(mix.bodies, self._cost)
+        if not mix.grown:
+            return []
+        whole = over or not waiting
+        story = common_story(mix.bodies, self._cost, whole=whole)
         if story is None:
-            mix.differs = mix.full or over
             return []
-        retell(mix.bodies, story)
-        return [mate for mate in mix.bodies if mate.done]
+        mix.told = over
+        mates = [mate for mate in mix.bodies if whole or mate.done]
+        retell(mates, mix.bodies, story, whole=whole)
+        return mates
 
     def _cost(self, _frame: str, source: str, text: str) -> int:
         """How unlikely it is that `text`, a frame or an exception, follows a frame with this source line."""

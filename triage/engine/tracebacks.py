@@ -29,9 +29,10 @@ HEADER_TEXT = "T" + HEADER
 MAX_LINES = 600  # of one traceback, chain included
 MAX_FRAMES = 300  # of one link
 MAX_MESSAGE_LINES = 40
+MAX_ALIENS = 20_000  # lines of others amid a traceback that takes turns with them
 
-_CAUSE = "The above exception was the direct cause of the following exception"
-_CONTEXT = "During handling of the above exception, another exception occurred"
+CAUSE = "The above exception was the direct cause of the following exception"
+CONTEXT = "During handling of the above exception, another exception occurred"
 _GROUP_EDGE = re.compile(r"\s*(?:\|\s*)*\+-[+-]*(?:-+ .* -+)?-*$")
 _GROUP_BAR = re.compile(r"\s*(?:\|\s)+\s?")
 _ENDS_MESSAGE = (
@@ -61,9 +62,6 @@ class Fate(Enum):
     RAISED = auto()  # taken, and it was the exception line
     ALIEN = auto()  # not of this traceback, which goes on
     ENDED = auto()  # not of this traceback, which is over
-
-
-Step = tuple[str, str]  # 'frame', 'source', 'marks', 'exception' or 'joint', and its line
 
 
 class Stage(Enum):
@@ -104,6 +102,7 @@ class Traceback:
         "at",
         "damaged",
         "glued",
+        "heard",
         "lead",
         "lines",
         "lost",
@@ -113,7 +112,6 @@ class Traceback:
         "source",
         "stage",
         "start",
-        "steps",
         "texts",
     )
 
@@ -121,9 +119,9 @@ class Traceback:
         self.lead = lead
         self.start = 0  # serial of its first line; the lanes set it
         self.serial = 0  # of the line it is given; the lanes set it
-        self.steps: list[tuple[int, Step]] = []  # with the serials of their lines
         self.lines: list[Line] = []
         self.texts: list[str] = []  # of the same lines, prefixes off
+        self.heard: list[tuple[int, str, Line]] = []  # when it was given which line, whatever it is told later
         self.opened = 0  # how many of `texts` there were when the first exception line was read
         self.lost = False  # ended in the middle of frames
         self.glued = False  # a line of it holds pieces of two
@@ -164,15 +162,12 @@ class Traceback:
         if len(self.lines) < MAX_LINES:
             self.lines.append(line)
             self.texts.append(text)
+            self.heard.append((self.serial, text, line))
 
-    def _step(self, kind: str, text: str) -> None:
-        if len(self.steps) < MAX_LINES:
-            self.steps.append((self.serial, (kind, text)))
-
-    def become(self, told: Traceback) -> None:
-        """Take another's story, but keep the rest of the message."""
+    def become(self, told: Traceback, *, whole: bool) -> None:
+        """Take another's story; where that is not the `whole` one, keep the rest of the message."""
         last, mine = told._parts[-1], self._parts[-1]
-        if last.name and mine.message[:1] == last.message:
+        if not whole and last.name and mine.message[: len(last.message)] == last.message:
             last.message = mine.message
         self._parts, self.lines, self.texts, self.opened = told._parts, told.lines, told.texts, told.opened
 
@@ -226,7 +221,6 @@ class Traceback:
         match = frame_match(text)
         if match is not None and not headed:
             self.keep(line, text)
-            self._step("frame", text)
             self.at, self.source, self.stage = text, "", Stage.FRAME
             frame = read_frame(match)
             self.glued = self.glued or _NAME.match(frame.function) is None
@@ -240,10 +234,8 @@ class Traceback:
             self.keep(line, text)
             self.glued = self.glued or _PIECE.search(text) is not None
             if not unbarred.strip(" \t^~"):
-                self._step("marks", text)
                 self.stage = Stage.MARKS
             elif self.stage is Stage.FRAME:
-                self._step("source", text)
                 self.source, self.stage = text, Stage.SOURCE
             return Fate.TAKEN
         found = exception_line(unbarred)
@@ -253,7 +245,6 @@ class Traceback:
         part.name, first = found
         part.message = [first]
         self._message_size = len(first)
-        self._step("exception", text)
         self._state, self.stage = "message", Stage.EXCEPTION
         self._aliens = 0
         self.keep(line, text)
@@ -261,7 +252,7 @@ class Traceback:
         return Fate.RAISED
 
     def _after(self, line: Line, text: str, *, headed: bool) -> Fate:
-        joint = _Joint.CAUSE if _CAUSE in text else _Joint.CONTEXT if _CONTEXT in text else None
+        joint = _Joint.CAUSE if CAUSE in text else _Joint.CONTEXT if CONTEXT in text else None
         if joint is None and _GROUP_EDGE.match(text) and "-" in text:
             joint = _Joint.INNER if text.strip(" |+-").isdigit() else None
             if joint is None:
@@ -270,7 +261,6 @@ class Traceback:
             return Fate.TAKEN
         if joint is not None:
             self.keep(line, text)
-            self._step("joint", text)
             if len(self._parts) < 20:
                 self._parts.append(_Part(joint))
             self._state = "chain"
@@ -285,12 +275,12 @@ class Traceback:
                 return Fate.TAKEN
             return self.end()
         part = self._parts[-1]
-        if len(part.message) >= MAX_MESSAGE_LINES or self._message_size + len(text) > MAX_MESSAGE:
-            return Fate.TAKEN
-        if self._state == "message":
+        short = len(part.message) < MAX_MESSAGE_LINES and self._message_size + len(text) <= MAX_MESSAGE
+        if short and self._state == "message":
             part.message.append(text)
             self._message_size += len(text)
-        self.keep(line, text)
+        if short or self.mix is not None:  # what others wrote has to be found again
+            self.keep(line, text)
         return Fate.TAKEN
 
     def _below(self, line: Line, text: str) -> bool:
@@ -323,7 +313,7 @@ class Traceback:
 
     def _alien(self) -> Fate:
         self._aliens += 1
-        return self.end() if self._aliens > 200 else Fate.ALIEN
+        return self.end() if self._aliens > (200 if self.mix is None else MAX_ALIENS) else Fate.ALIEN
 
     # ------------------------------------------------------------ what it says
 
