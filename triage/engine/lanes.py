@@ -124,7 +124,7 @@ class Lanes:
             for lane in sorted(self._open, key=lambda lane: -lane.fed):
                 if lane.pid != pid or not isinstance(lane.body, Traceback):
                     continue
-                lane.body.serial = self._serial
+                lane.body.serial = self.serial
                 if lane.body.header(line, text):
                     self._took(lane, text)
                     return []
@@ -133,7 +133,7 @@ class Lanes:
         if self._reading(lane):  # another writer without a tag of its own
             lane = self._extra(lane)
         lane.body = Traceback(lead or ("" if parsed.headed else signs.lead_in(lane.previous)))
-        lane.body.serial = self._serial
+        lane.body.serial = self.serial
         lane.body.header(line, text)
         self._open.append(lane)
         self._took(lane, text)
@@ -179,13 +179,13 @@ class Lanes:
             lane = self._lane(pid, rank)
             news.extend(self._ended(lane))
             lane.body = Traceback(signs.lead_in(lane.previous))
-            lane.body.serial = self._serial
+            lane.body.serial = self.serial
             lane.body.feed(line, text, headed=False)
         elif exception_line(text, plain=True) is not None:
             lane = self._lane(pid, rank)
             news.extend(self._ended(lane))
             lane.body = Traceback(signs.lead_in(lane.previous))
-            lane.body.serial = self._serial
+            lane.body.serial = self.serial
             lane.body.feed(line, text, headed=False)
             report = self._report(News.RAISED, lane)
             report.bare = True
