@@ -90,7 +90,7 @@ def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
     if last.endswith("Warning"):
         return None
     if plain:
-        if not _PLAIN_NAME.search(last) or not last[0].isupper():
+        if not _PLAIN_NAME.search(last) or not (last[0].isupper() or "." in name):
             return None
     elif not (
         _PLAIN_NAME.search(last)
