@@ -41,6 +41,11 @@ class Meter:
             self._lines[unit] += 1
             if line.time is not None:
                 last[unit] = line.time
+        for name, count in batch.passed.items():
+            unit = name or NO_UNIT
+            self._lines[unit] += count
+            if batch.time is not None:
+                last.setdefault(unit, batch.time)
         for unit, moment in last.items():
             self._lag[unit] = max(0.0, (now - moment) / 1_000_000)
 

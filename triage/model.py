@@ -6,7 +6,7 @@ microseconds UTC, as journald gives them. Every other room imports this one; thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -108,6 +108,22 @@ class Batch:
     cursor: str | None = None
     time: int | None = None
     notices: tuple[str, ...] = ()  # what the source has to tell the operator: lost entries, cut fields, bad bytes
+    passed: Mapping[str | None, int] = field(default_factory=dict)  # lines passed over unread, by unit
+
+    @property
+    def size(self) -> int:
+        """How many lines were read, those that were passed over too."""
+        return len(self.lines) + sum(self.passed.values())
+
+
+class Gate(Protocol):
+    """Says which lines a source may pass over: `triage.engine.gate`."""
+
+    @property
+    def quiet(self) -> bool: ...
+    @property
+    def spots(self) -> Callable[[bytes], list[int]]: ...
+    def begins(self, raw: bytes) -> bool: ...
 
 
 class Source(Protocol):

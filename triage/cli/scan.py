@@ -78,23 +78,25 @@ def scan_one(
     """The lines of one SPEC and what was found in them. Raises InputError where it cannot be read."""
     from triage.diagnose import diagnose
     from triage.engine.assemble import Assembler
+    from triage.engine.gate import Gate
     from triage.pipeline import findings
     from triage.sources import UNITS, open_source
 
     if spec == "journal:":
         raise InputError("the live journal never ends: `triage watch` reads it; give scan a journal file or folder")
-    source = open_source(spec, units=units or UNITS, since=since, tz=tz)
+    assembler = Assembler()
+    source = open_source(spec, units=units or UNITS, since=since, tz=tz, gate=Gate(assembler))
     count = 0
 
     def read() -> Iterator[Line]:
         nonlocal count
         for batch in source.batches():
             notices.extend(batch.notices)
-            count += len(batch.lines)
+            count += batch.size
             yield from batch.lines
 
     try:
-        found = list(findings(read(), Assembler(), lambda crash: diagnose(crash, book)))
+        found = list(findings(read(), assembler, lambda crash: diagnose(crash, book)))
     except UnicodeError as error:
         raise InputError(f"{spec} cannot be read: {error}") from error
     finally:

@@ -80,6 +80,7 @@ def watch(specs: str) -> None:
     from triage.cli.identity import enter
     from triage.diagnose import diagnose
     from triage.engine.assemble import Assembler
+    from triage.engine.gate import Gate
     from triage.meter import Meter
     from triage.model import Batch
     from triage.pipeline import run as run_pipeline
@@ -93,7 +94,8 @@ def watch(specs: str) -> None:
     store = open_store(settings, upgrade=True)
     cursor, contexts = store.resume(specs)
     rulebook = Rulebook.load(rule_folders(*settings.rules))
-    source = open_source(specs, units=settings.units, cursor=cursor, follow=True)
+    assembler = Assembler(contexts)
+    source = open_source(specs, units=settings.units, cursor=cursor, follow=True, gate=Gate(assembler))
     meter = Meter()
     told = 0.0
 
@@ -112,7 +114,7 @@ def watch(specs: str) -> None:
     try:
         run_pipeline(
             source,
-            Assembler(contexts),
+            assembler,
             meter.timed(lambda crash: diagnose(crash, rulebook)),
             store,
             clock=now_us,

@@ -14,6 +14,8 @@ from triage.model import Line
 BEFORE = 6
 AFTER = 4
 NEAR = 10_000_000
+LINES = 16  # so far above a traceback its reason is looked for
+WORDS = ("Pyspy dump for PID",)  # for the gate: no other line begins a dump
 PROCESSES = 16
 FRAMES = 10
 _ACCESS = " HTTP/1."  # uvicorn's lines say nothing here, and a request's path is somebody else's text
@@ -32,9 +34,14 @@ class Aside:
         self._left = 0
         self.stacks: list[Line] = []  # of main threads only: process, thread, innermost Python frames
 
+    @property
+    def expecting(self) -> bool:
+        """A dump goes on."""
+        return self._armed
+
     def note(self, line: Line, text: str, serial: int, *, headed: bool) -> bool:
         """A line that nothing else took; True where it is part of a dump."""
-        if "Pyspy dump for PID" in text:
+        if WORDS[0] in text:
             self._armed, self._left = True, 0
         elif self._armed and not headed:
             return self._stack(line, text)
@@ -63,13 +70,22 @@ class Aside:
             self._left -= 1
         return True
 
-    def cut(self, start: int, time: int | None) -> tuple[list[Line], list[Line]]:
-        """A traceback broke off that began with serial `start`: the lines just before it, and those just behind it; the
-        second list grows."""
-        near = [(serial, line) for serial, line in self._before if _close(line.time, time)]
+    def cut(self, first: Line, start: int, time: int | None) -> tuple[list[Line], list[Line]]:
+        """A traceback broke off that began with this line of serial `start`: the lines just before it, and those just
+        behind it; the second list grows."""
+        near = [
+            (serial, line)
+            for serial, line in self._before
+            if _apart(first, line, start - serial) <= LINES and _close(line.time, time)
+        ]
         self._before.clear()
         self._after = [line for serial, line in near if serial > start][:AFTER]
         return [line for serial, line in near if serial < start], self._after
+
+
+def _apart(one: Line, other: Line, serials: int) -> int:
+    """How many lines lie between them: what was passed over has no serial."""
+    return one.n - other.n if one.n is not None and other.n is not None else serials
 
 
 def _close(one: int | None, other: int | None) -> bool:

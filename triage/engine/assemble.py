@@ -109,6 +109,11 @@ class Assembler:
         """Nothing is open and no half traceback is being read: here reading may start again."""
         return not self._kernel and all(run.idle for run in self._runs.values())
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing is open anywhere: a process's line that holds none of the gate's words changes nothing."""
+        return not self._kernel and bool(self._runs) and all(run.quiet for run in self._runs.values())
+
     # ------------------------------------------------------------ runs
 
     def _run(self, group: Group, line: Line) -> Run:

@@ -91,7 +91,7 @@ class Burst:
             return []
         if report.news is News.LOST:
             lost = lost_entry(report, self.time)
-            lost.before, lost.after = self.aside.cut(report.body.start, lost.time)
+            lost.before, lost.after = self.aside.cut(report.body.lines[0], report.body.start, lost.time)
             return self.add(lost)
         if entry is not None:  # a further link of its chain
             self._grown(entry, report)
@@ -109,6 +109,8 @@ class Burst:
             entry.after = self.aside.stacks  # it grows: some are written behind the watchdog's own line
         events: list[CrashEvent] = []
         crash = self.crash
+        if self.empty:
+            self.progress.active = None  # only work done after a failure tells that the server outlived it
         self._touch(entry)
         self._stacked = entry if entry.kind is Kind.HINT and entry.body is None else None
         if crash is None:

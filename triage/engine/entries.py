@@ -83,7 +83,8 @@ def lost_entry(report: Report, now: int | None) -> Entry:
     frames = tuple(body.frames)
     link = Link(CUT, "the log ends before the exception", engine_frame(frames), frames)
     kind = Kind.REQUEST if signs.is_request(body.lead) else Kind.HINT
-    entry = Entry(kind, "cut", "a traceback without its end", list(body.lines), list(body.texts), (link,))
+    name = "cut" if kind is Kind.HINT else "cut-request"  # the one must not fold into the other
+    entry = Entry(kind, name, "a traceback without its end", list(body.lines), list(body.texts), (link,))
     entry.rank, entry.pid, entry.cut, entry.time = report.rank, report.pid, True, now
     return entry
 

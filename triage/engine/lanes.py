@@ -21,6 +21,7 @@ from triage.engine.tracelines import exception_line, frame_match, header_lead
 from triage.model import Line
 
 MAX_LANES = 512
+LEAD_LINES = 50  # a record announces a traceback that begins at most so many lines below it
 
 Key = tuple[int | None, str | None, int]
 
@@ -39,7 +40,8 @@ class Lane:
     pid: int | None
     rank: str | None
     body: Traceback | Dump | None = None
-    previous: str = ""  # its last record's text, a possible lead-in
+    lead: str = ""  # its last record's text, if that announces a traceback
+    led: int = 0  # serial of that record
     fed: int = 0  # serial of the last line it took
     place: str = ""  # where its body stands
     failed: bool = False  # it has raised before: what follows in the same process is a consequence
@@ -62,6 +64,8 @@ class Lanes:
     _mixing: Mixing = field(default_factory=Mixing)
     serial: int = 0  # of the last line
     _ranks: dict[int, str | None] = field(default_factory=dict)  # None: several ranks write under this pid
+    _pids: set[int] = field(default_factory=set)
+    _led: int = -LEAD_LINES  # when a traceback was last announced
     tags: set[str] = field(default_factory=set)
 
     @property
@@ -73,16 +77,27 @@ class Lanes:
         """A half traceback is being read."""
         return any(lane.body is not None and lane.body.waiting for lane in self._open)
 
+    @property
+    def expecting(self) -> bool:
+        """A record announced a traceback that may still come."""
+        return self.serial - self._led < LEAD_LINES
+
     def rank_of(self, pid: int | None) -> str | None:
         return self._ranks.get(pid) if pid is not None else None
 
     def knows(self, pid: int) -> bool:
-        return pid in self._ranks or any(key[0] == pid for key in self._lanes)
+        return pid in self._pids
+
+    def pass_by(self) -> None:
+        """A line that says nothing to any lane."""
+        self.serial += 1
 
     def feed(self, line: Line, parsed: Parsed, pid: int | None) -> tuple[bool, list[Report]]:
         """Whether a traceback took the line, and the news."""
         self.serial += 1
         text, rank = parsed.text, parsed.rank
+        if pid is not None and len(self._pids) < 4096:
+            self._pids.add(pid)
         if rank is not None and not rank.startswith("rank"):
             if pid is not None and len(self._ranks) < 4096:
                 self._ranks[pid] = rank if self._ranks.get(pid, rank) == rank else None
@@ -92,8 +107,9 @@ class Lanes:
         if lead is not None:
             return True, self._header(line, parsed, pid, lead)
         if parsed.headed:
-            lane = self._lane(pid, rank)
-            lane.previous = text[:200]
+            lane = self._note(text, pid, rank)
+            if lane is None:
+                return False, []
             body = lane.body
             if body is not None and body.waiting and body.feed(line, text, headed=True) is Fate.ALIEN:
                 return False, []  # another thread, or a writer whose name is not known: the frames may go on
@@ -132,7 +148,7 @@ class Lanes:
         news = self._ended(lane) if not self._reading(lane) or parsed.headed else []
         if self._reading(lane):  # another writer without a tag of its own
             lane = self._extra(lane)
-        lane.body = Traceback(lead or ("" if parsed.headed else signs.lead_in(lane.previous)))
+        lane.body = Traceback(lead or ("" if parsed.headed else self._lead(lane)))
         lane.body.serial = self.serial
         lane.body.header(line, text)
         self._open.append(lane)
@@ -178,13 +194,13 @@ class Lanes:
         if frame_match(text):
             lane = self._lane(pid, rank)
             news.extend(self._ended(lane))
-            lane.body = Traceback(signs.lead_in(lane.previous))
+            lane.body = Traceback(self._lead(lane))
             lane.body.serial = self.serial
             lane.body.feed(line, text, headed=False)
         elif exception_line(text, plain=True) is not None:
             lane = self._lane(pid, rank)
             news.extend(self._ended(lane))
-            lane.body = Traceback(signs.lead_in(lane.previous))
+            lane.body = Traceback(self._lead(lane))
             lane.body.serial = self.serial
             lane.body.feed(line, text, headed=False)
             report = self._report(News.RAISED, lane)
@@ -192,7 +208,7 @@ class Lanes:
             news.append(report)
         else:
             if text.strip():
-                self._lane(pid, rank).previous = text[:200]
+                self._note(text, pid, rank)
             return False, news
         self._open.append(lane)
         self._took(lane, text)
@@ -218,6 +234,20 @@ class Lanes:
 
     # ------------------------------------------------------------ lanes
 
+    def _note(self, text: str, pid: int | None, rank: str | None) -> Lane | None:
+        """A record of this writer: it announces a traceback, or takes back what announced one. None: it is of no
+        account, and its writer not known."""
+        lead = signs.lead_in(text[:200])
+        lane = self._lane(pid, rank) if lead else self._lanes.get((pid, rank, 0))
+        if lane is not None:
+            lane.lead, lane.led = lead, self.serial
+        if lead:
+            self._led = self.serial
+        return lane
+
+    def _lead(self, lane: Lane) -> str:
+        return lane.lead if self.serial - lane.led < LEAD_LINES else ""
+
     def _lane(self, pid: int | None, rank: str | None) -> Lane:
         key = (pid, rank, 0)
         lane = self._lanes.get(key)
@@ -231,7 +261,7 @@ class Lanes:
         pid, rank, n = lane.key
         while (pid, rank, n) in self._lanes and self._reading(self._lanes[(pid, rank, n)]) and n < 64:
             n += 1
-        extra = self._lanes[(pid, rank, n)] = Lane((pid, rank, n), pid, rank, previous=lane.previous)
+        extra = self._lanes[(pid, rank, n)] = Lane((pid, rank, n), pid, rank, lead=lane.lead, led=lane.led)
         return extra
 
     def _forget(self) -> None:

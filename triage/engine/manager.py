@@ -68,6 +68,8 @@ def oom_unit(text: str) -> tuple[int, str] | None:
     return None
 
 
+KERNEL_WORDS = ("NVRM", "ut of memory: Kill")  # for the gate: what the kernel's lines hold in a plain log
+
 # ---------------------------------------------------------------- manager
 
 EXITED = "98e322203f7a4ed290d09fe03c09fe15"

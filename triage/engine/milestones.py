@@ -40,9 +40,14 @@ _ACTIVITY = ("Decode batch", "Prefill batch")
 STOP_TEXTS = ("SIGTERM received. signum=", "Gracefully exiting...", "Shutting down")
 _WARNINGS = ("Ignore import error when loading", "falling back", "Failed to load generation config")
 _VERSION = re.compile(
-    r"\bsglang(?:[-_ ]version|\[all\])?\s*(?:==|[:=]|version)?\s*['\"]?v?(\d+\.\d+\.\d+(?:\.?(?:post|dev|rc)\d+)?)",
-    re.I,
+    r"\b(?:sglang|SGLang)(?:[-_ ][Vv]ersion|\[all\])? ?(?:==?|:|[Vv]ersion)? ?['\"]?[Vv]?"
+    r"(\d+\.\d+\.\d+(?:\.?(?:post|dev|rc)\d+)?)"
 )
+_NAMES = ("sglang", "SGLang")
+_NEXT = ("-v", "_v", " v", "-V", "_V", " V", "[all]", "=", " =", ":", " :", "'", " '", '"', ' "', "v", "V")
+_VERSIONED = tuple(name + after for name in _NAMES for after in (*_NEXT, *"0123456789", *(f" {n}" for n in range(10))))
+# For the gate: what a line holds that `note` or STOP_TEXTS can mean.
+WORDS = (*(mark for mark, _, _ in _MARKS), *STOP_TEXTS, *_WARNINGS, *_VERSIONED)
 _NAME = re.compile(r"([A-Za-z_]\w*)=")
 _MAX_FLAGS = 1200
 _MAX_VALUE = 300
@@ -76,7 +81,7 @@ class Progress:
             return False
         if len(self._warnings) < 20 and any(word in text for word in _WARNINGS):
             self._warnings.append(line)
-        if self.version is None and "sglang" in text and _RANK[self.phase] < _RANK[Phase.WARMUP]:
+        if self.version is None and _RANK[self.phase] < _RANK[Phase.WARMUP] and ("glang" in text or "GLang" in text):
             match = _VERSION.search(text)
             if match is not None:
                 self.version = match[1]
@@ -94,6 +99,11 @@ class Progress:
         if name not in self._seen:
             self._seen.add(name)
             self._milestones.append((name, line.time))
+
+    @property
+    def expecting(self) -> bool:
+        """It is up, and its first work is a milestone."""
+        return "ready" in self._seen and "serving" not in self._seen
 
     @property
     def started(self) -> bool:

@@ -16,6 +16,16 @@ MAX_LINES = 500
 WAIT = 5_000_000  # log time; a record is written at once
 _REQUEST = re.compile(r"(?:Receive|Finish)[\w ]{0,20}: obj=")
 _OPENS = re.compile(r"\b(?:text|prompt|content|messages|inputs?|outputs?)['\"]?[=:] ?['\"\[{]")
+# For the gate: no other line opens a record.
+WORDS = (
+    ": obj=",
+    *(
+        word + quote + mark
+        for word in ("text", "prompt", "content", "messages", "input", "inputs", "output", "outputs")
+        for quote in ("", "'", '"')
+        for mark in ("=", ":")
+    ),
+)
 _FIELD = re.compile(r"[\"'], ?[\"']?\w+[\"']?[=:] ?[\w\[{(\"'-]")
 
 

@@ -38,7 +38,7 @@ class Run:
         self.ending = Ending()
         self._burst = Burst(group, self.progress, self.ending, plain=plain)
         self._burst.tags = self.lanes.tags
-        self._half: int | None = None  # when a half traceback last grew
+        self._half: int | None = None  # when an open traceback last grew
         self._excerpt = Excerpt() if plain else None
         self._payloads: dict[int | None, Payload] = {}  # by pid: a request's text that goes on over lines
         self._spoke = False  # a record with SGLang's own head was read
@@ -60,6 +60,20 @@ class Run:
     def idle(self) -> bool:
         quiet = self.ending.at is None and not self.lanes.waiting and not self._payloads
         return quiet and self._burst.empty
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is open and nothing announced: see `engine.gate`, which passes over lines while this is so."""
+        return (
+            self.lanes.idle
+            and self._burst.empty
+            and not self._payloads
+            and self.ending.at is None
+            and not self.lanes.expecting
+            and not self.progress.expecting
+            and not self._burst.aside.expecting
+            and (not self.plain or (self._spoke and self._excerpt is None))
+        )
 
     @property
     def due(self) -> int | None:
@@ -118,14 +132,15 @@ class Run:
         text = line.text
         if line.time is not None:
             self._burst.time = line.time
-        if text.endswith('" 200 OK'):
-            return self.lanes.idle
-        if text.find(" batch, #", 0, 80) < 0 and text.find(" batch. #", 0, 80) < 0:
+        if not self.lanes.idle:
             return False
-        if self.lanes.idle:
+        if not text.endswith('" 200 OK'):
+            if text.find(" batch, #", 0, 80) < 0 and text.find(" batch. #", 0, 80) < 0:
+                return False
             self.progress.work(line)
-            return True
-        return False
+            self._spoke, self._excerpt = True, None
+        self.lanes.pass_by()
+        return True
 
     def feed(self, line: Line) -> list[CrashEvent]:
         """One line of one of the unit's processes."""
@@ -136,6 +151,7 @@ class Run:
         if not text.strip() or is_progress(text):
             if line.cut:
                 self.lanes.damage(line.pid)
+            self.lanes.pass_by()
             return []
         if self._payloads or (parsed.headed and opens(text) and not line.cut):
             held = self._payload(line, parsed)
@@ -174,8 +190,10 @@ class Run:
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
             self._excerpt = None
         taken, reports = self.lanes.feed(line, parsed, pid)
-        if taken or not self.lanes.waiting:
-            self._half = self._burst.time if self.lanes.waiting else None
+        if self.lanes.idle:
+            self._half = None
+        elif reports or self._half is None or (taken and self.lanes.waiting):
+            self._half = self._burst.time
         events = [event for report in reports for event in self._burst.report(report)]
         if taken:
             return events
@@ -325,7 +343,7 @@ class Run:
         if self._half is None or time < self._half + GROUP_QUIET:
             return []
         self._half = None
-        return self._last_reports()
+        return self._ended_lanes()
 
     def _worked(self) -> bool:
         active, last = self.progress.active, self._burst.last
@@ -350,4 +368,7 @@ class Run:
     def _last_reports(self) -> list[CrashEvent]:
         """Tracebacks that are open are over."""
         events = [event for pid in list(self._payloads) for event in self._give_back(pid)]
-        return events + [event for report in self.lanes.finish() for event in self._burst.report(report)]
+        return events + self._ended_lanes()
+
+    def _ended_lanes(self) -> list[CrashEvent]:
+        return [event for report in self.lanes.finish() for event in self._burst.report(report)]

@@ -310,10 +310,14 @@ def peer_lost(name: str, message: str) -> bool:
 
 
 _CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread |Exception ignored in")
+_LEADS = ("xception", "router init state", "Initialization failed", "Process-")  # each lead-in holds one of them
+WORDS = (*(anchor for anchor, _, _ in _COMPILED), *_LEADS)  # for the gate: no other line is a sign or a lead-in
 
 
 def lead_in(previous: str) -> str:
     """The record before a bare traceback header, if it announces the traceback."""
+    if not any(word in previous for word in _LEADS):
+        return ""
     for pattern in (_REQUEST_LEAD, FATAL_LEAD, _CHILD_LEAD):
         if pattern.search(previous):
             return previous

@@ -28,6 +28,12 @@ _EXCEPTION = re.compile(
 _PLAIN_NAME = re.compile(r"(?:Error|Exception|Interrupt|OutOfResources|ExceptionGroup|Timeout|Exit|Failure)$")
 # Behind frames also other class names: dotted, or written in capitals and humps. 'Try: pip install ...' is a message.
 _CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*[A-Z]\w*$|Stop\w+$|Empty$|Again$|Full$")
+# For the gate: no other line is a header or a frame, or an exception that nothing stands above.
+BEGINS = ("raceback (most recent call last):", *(f"{end} line " for end in ('",', ".py", ".py,", '.py"')))
+WORDS = (
+    *BEGINS,
+    *("Error", "Exception", "Interrupt", "OutOfResources", "Timeout", "Exit", "Failure"),
+)
 _LEAD = re.compile(r"[^\"'={}<>]{0,160}$")
 
 

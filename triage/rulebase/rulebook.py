@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-import ahocorasick_rs
 import regex
 
+from triage.automaton import Automaton
 from triage.model import Crash, Match, Near
 from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
 from triage.rulebase.offer import clean, fill, flag_holds, offer
@@ -52,11 +52,9 @@ class Rulebook:
         self._anchors = tuple(anchors)
 
     @cached_property
-    def _automaton(self) -> ahocorasick_rs.AhoCorasick:
+    def _automaton(self) -> Automaton:
         """Built for the first crash: a log without one does not pay for it."""
-        return ahocorasick_rs.AhoCorasick(
-            list(self._anchors), implementation=ahocorasick_rs.Implementation.DFA, store_patterns=False
-        )
+        return Automaton(self._anchors)
 
     @classmethod
     def load(cls, folders: Iterable[Path]) -> Rulebook:
@@ -103,9 +101,8 @@ class Rulebook:
         )
 
     def candidates(self, evidence: Evidence) -> list[int]:
-        """Numbers of the rules of which an anchor stands in the evidence. Overlapping: no anchor may hide another."""
-        hits = self._automaton.find_matches_as_indexes(evidence.gate, overlapping=True)
-        return sorted({number for index in {hit[0] for hit in hits} for number in self._wanted[index]})
+        """Numbers of the rules of which an anchor stands in the evidence."""
+        return sorted({number for word in self._automaton.which(evidence.gate) for number in self._wanted[word]})
 
     def _hit(self, rule: Rule, evidence: Evidence) -> tuple[Clause, dict[str, str]] | None:
         """The most specific clause that holds, with its captures."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from triage.model import InputError, Source
+from triage.model import Gate, InputError, Source
 
 UNITS = ("sglang*.service",)
 
@@ -19,11 +19,13 @@ def open_source(
     since: int | None = None,
     tz: str | None = None,
     follow: bool = False,
+    gate: Gate | None = None,
 ) -> Source:
     """SPEC: `journal:` (live), `journal:FILE-or-FOLDER`, a file, or `-` for stdin.
 
     `cursor` goes on after what was read before; `since` (microseconds UTC) leaves out what is older; `tz` is the zone
-    of a text's times that carry none; `follow`: a folder of journals (of other machines, say) is read on as it grows.
+    of a text's times that carry none; `follow`: a folder of journals (of other machines, say) is read on as it grows;
+    `gate`: lines that cannot matter to whoever reads are only counted, where the source can pass them over.
     Raises InputError where there is nothing to read, Unreachable without the journal's library."""
     if spec.startswith("journal:"):
         from triage.sources.journal import JournalSource
@@ -36,4 +38,4 @@ def open_source(
         return JournalSource(spec, place=place, units=units, cursor=cursor, since=since, follow=follows)
     from triage.sources.stream import open_stream
 
-    return open_stream(spec, units=units, since=since, tz=tz)
+    return open_stream(spec, units=units, since=since, tz=tz, gate=gate)

@@ -89,6 +89,16 @@ class Bytes:
             self._notes.long += 1
         return kept[0] if len(kept) == 1 else b"".join(kept)
 
+    def block(self) -> bytes | None:
+        """Whole lines, each with its end, as many as are at hand. No line is longer than MAX_LINE."""
+        while (end := self._buffer.rfind(b"\n", self._at)) < 0:
+            if len(self._buffer) - self._at > MAX_LINE - CHUNK or not self._more():
+                line = self.line()
+                return None if line is None else line + b"\n"
+        piece = self._buffer[self._at : end + 1]
+        self._at = end + 1
+        return piece
+
     def take(self, count: int) -> bytes:
         """The next `count` bytes, of which only the first MAX_LINE are kept."""
         kept: list[bytes] = []

@@ -15,7 +15,6 @@ import io
 import json
 import re
 import sys
-import time as clock
 from collections.abc import Iterable, Iterator
 from datetime import datetime, tzinfo
 from fnmatch import fnmatchcase
@@ -23,10 +22,11 @@ from pathlib import Path
 from typing import IO, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from triage.engine.lines import parse, stamp_time
-from triage.model import Batch, InputError, Line, Origin
-from triage.sources.bytes import MAX_LINE, Bytes, Notes, archive_errors, decode, unpacked
+from triage.engine.lines import parse
+from triage.model import Batch, Gate, InputError, Line, Origin
+from triage.sources.bytes import Bytes, Notes, archive_errors, decode, unpacked
 from triage.sources.entry import clean, entry_line
+from triage.sources.text import Passage, read_text
 from triage.sources.turning import newest_first, turned
 
 BATCH = 1024
@@ -34,11 +34,16 @@ MAX_FIELDS = 4096  # of one exported entry
 
 
 def open_stream(
-    spec: str, *, units: Iterable[str] = (), since: int | None = None, tz: str | None = None
+    spec: str,
+    *,
+    units: Iterable[str] = (),
+    since: int | None = None,
+    tz: str | None = None,
+    gate: Gate | None = None,
 ) -> StreamSource:
     """The source of a file or of stdin ('-'). Raises InputError where it cannot be read."""
     if spec == "-":
-        return StreamSource(spec, sys.stdin.buffer, units=units, since=since, tz=tz)
+        return StreamSource(spec, sys.stdin.buffer, units=units, since=since, tz=tz, gate=gate)
     path = Path(spec)
     if path.is_dir():
         raise InputError(f"{spec} is a folder: a folder of journal files is read as 'journal:{spec}'")
@@ -48,7 +53,7 @@ def open_stream(
         raw = path.open("rb")
     except OSError as error:
         raise InputError(f"{spec} cannot be read: {error.strerror or error}") from error
-    return StreamSource(spec, raw, units=units, since=since, tz=tz)
+    return StreamSource(spec, raw, units=units, since=since, tz=tz, gate=gate)
 
 
 class StreamSource:
@@ -62,32 +67,25 @@ class StreamSource:
         units: Iterable[str] = (),
         since: int | None = None,
         tz: str | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.name = name
         self._raw = raw
         self._units = Units(tuple(units))
         self._since = since
         self._zone = _zone(tz)
+        self._gate = gate
         self._notes = Notes()
 
     def batches(self) -> Iterator[Batch]:
         """Batches until the end, or to where it breaks off. Raises InputError where not even one line can be read."""
-        lines: list[Line] = []
-        last: int | None = None
         some = False
-        for line in self._lines():
-            some = True
-            if line.time is not None:
-                if self._since is not None and line.time < self._since:
-                    continue
-                last = line.time
-            lines.append(line)
-            if len(lines) >= BATCH:
-                yield Batch(tuple(lines), time=last)
-                lines = []
+        for batch in self._batches():
+            some = some or batch.size > 0
+            yield batch
         if self._notes.broken and not some:
             raise InputError(f"{self.name} cannot be read: {self._notes.broken}")
-        yield Batch(tuple(lines), time=last, notices=self._notices())
+        yield Batch((), notices=self._notices())
 
     def _notices(self) -> tuple[str, ...]:
         found = self._notes.texts(self.name)
@@ -100,7 +98,7 @@ class StreamSource:
         if self._raw is not sys.stdin.buffer:
             self._raw.close()
 
-    def _lines(self) -> Iterator[Line]:
+    def _batches(self) -> Iterator[Batch]:
         try:
             data = Bytes(unpacked(self._raw), self._notes)
         except archive_errors() as error:
@@ -110,7 +108,23 @@ class StreamSource:
         lines = self._read(kind, data, self._units, self._notes)
         if newest_first(self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes())):
             lines = turned(lines, self._notes, headed=kind == "short")
-        yield from lines
+        elif kind == "text" and self._gate is not None and self._since is None:
+            return Passage(data, self._notes, self._zone, self._gate).batches()
+        return self._batched(lines)
+
+    def _batched(self, lines: Iterator[Line]) -> Iterator[Batch]:
+        some: list[Line] = []
+        last: int | None = None
+        for line in lines:
+            if line.time is not None:
+                if self._since is not None and line.time < self._since:
+                    continue
+                last = line.time
+            some.append(line)
+            if len(some) >= BATCH:
+                yield Batch(tuple(some), time=last)
+                some = []
+        yield Batch(tuple(some), time=last)
 
     def _read(self, kind: str, data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
         if kind == "json":
@@ -243,66 +257,6 @@ def _entry(fields: dict[str, str], units: Units, *, cut: bool = False) -> Iterat
     command = fields.get("_CMDLINE", "") if line.origin is Origin.PROCESS else ""
     if units.wants(line, command):
         yield line
-
-
-def read_text(data: Bytes, notes: Notes, zone: tzinfo | None, *, journalctl: bool) -> Iterator[Line]:
-    """A log as a service wrote it, or as journalctl, docker or kubectl printed it."""
-    n = 0
-    times = _Times(zone)
-    while (raw := data.line()) is not None:
-        n += 1
-        text = clean(decode(raw, notes)).removesuffix("\r")
-        if journalctl:
-            yield _journalctl_line(text, n, times)
-        else:
-            yield Line(text, n=n, time=times.of(text), cut=len(raw) >= MAX_LINE or bool(notes.broken))
-
-
-def _journalctl_line(text: str, n: int, times: _Times) -> Line:
-    parsed = parse(text)
-    time = times.at(parsed.stamp) if parsed.stamp else None
-    if parsed.host is None:
-        return Line(text, n=n, time=time)
-    origin = Origin.PROCESS
-    if parsed.ident == "kernel":
-        origin = Origin.KERNEL
-    elif parsed.ident == "systemd":
-        origin = Origin.MANAGER
-    elif parsed.ident == "systemd-journald":
-        origin = Origin.JOURNALD
-    return Line(text, n=n, time=time, host=parsed.host, pid=parsed.pid, origin=origin)
-
-
-class _Times:
-    """Written times -> microseconds, the last one remembered: a server writes many lines a second."""
-
-    def __init__(self, zone: tzinfo | None) -> None:
-        self._zone = zone
-        self._now = clock.time()
-        self._year = clock.gmtime(self._now).tm_year
-        self._last: tuple[str, int | None] = ("", None)
-
-    def of(self, text: str) -> int | None:
-        """The time at the head of a line, if there is one."""
-        if text[:2] == "[2" and text[5:6] == "-" and (text[20:21] in "] "):
-            return self.at(text[1:20])
-        if text[:1].isdigit() or "\r" in text or "[20" in text[:400] or text[:1].isalpha():
-            stamp = parse(text).stamp if _may_have_time(text) else None
-            return self.at(stamp) if stamp else None
-        return None
-
-    def at(self, stamp: str) -> int | None:
-        if stamp != self._last[0]:
-            time = stamp_time(stamp, self._zone, self._year)
-            if time is not None and stamp[:1].isalpha() and time > (self._now + 86_400) * 1_000_000:
-                time = stamp_time(stamp, self._zone, self._year - 1)
-            self._last = (stamp, time)
-        return self._last[1]
-
-
-def _may_have_time(text: str) -> bool:
-    head = text[:600]
-    return "[20" in head or head[:2] == "20" or "| [" in head or head[6:7] == " " or head[:1] == "("
 
 
 def _zone(name: str | None) -> tzinfo | None:
