@@ -246,6 +246,7 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("CUBLAS_STATUS_", _HEAD + r"CUBLAS_STATUS_(?!SUCCESS)", "CublasError"),
     ("HIP error: ", _HEAD + r"HIP error: ", "HipError"),
     ("access fault by GPU", r"Memory access fault by GPU", "HipError"),
+    ("unsatisfied condition: ", _HEAD + r"unsatisfied condition: ", "CudaError"),
     ("NCCL WARN", _HEAD + r"NCCL WARN .*(?:[Ee]rror|[Ff]ail)", "NcclError"),
     ("NVLink SHARP", _HEAD + r"Failed to bind NVLink SHARP", "NcclError"),
     (
