@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from triage.ladder import check_evidence, first_plan
-from triage.model import Plan, Refused
+from triage.ladder import check_evidence, first_plan, known_bad, opposed
+from triage.model import ActionState, Plan, Refused, Tried
 from triage.units.edits import DoesNotFit
 
 SPEED = "the mem fraction 1.15 is outside the pattern"
@@ -88,3 +89,79 @@ def test_poor_evidence_takes_no_remedy_that_nobody_named(grade: str) -> None:
     check_evidence({"evidence": {"grade": "complete"}})
     with pytest.raises(Refused, match=f"the evidence is {grade}: .*--remedy ID"):
         check_evidence({"evidence": {"grade": grade}})
+
+
+def attempt(remedy: str, state: ActionState = ActionState.VERIFIED, **more: Any) -> Tried:
+    known: dict[str, Any] = {"incident": 3, "requested_at": 0, "came_back": False, "release": "0.5.12", "edits": ()}
+    return Tried(**{"action": "i3-1", "remedy": remedy, "state": state, "measured": {}, **known, **more})
+
+
+def offered(tried: list[Tried], release: str | None = "0.5.12", incident: int = 3) -> str:
+    ladder = known_bad([rung("one"), rung("two", confirmed=False), rung("three")], tried, incident, release)
+    return first_plan(ladder, Planner())[0].remedy
+
+
+def test_what_failed_on_this_unit_is_not_offered_again() -> None:
+    assert offered([]) == "one"
+    assert offered([attempt("one")]) == "one"
+    assert offered([attempt("one", came_back=True)]) == "two"
+    assert offered([attempt("one", ActionState.ROLLED_BACK)]) == "two"
+    assert offered([attempt("one", ActionState.ROLLED_BACK), attempt("two", ActionState.ROLLED_BACK)]) == "three"
+
+
+def test_a_failure_counts_for_its_incident_and_release() -> None:
+    bad = attempt("one", ActionState.ROLLED_BACK)
+    assert offered([bad], release="0.5.13") == "one"
+    assert offered([bad], release=None) == "two"
+    assert offered([bad], incident=4) == "one"
+    assert offered([attempt("one"), bad]) == "one"  # newest first: it has held since
+
+
+def test_it_is_told_why_a_rung_is_passed_over() -> None:
+    ladder = known_bad([rung("one"), rung("two")], [attempt("one", came_back=True)], 3, "0.5.12")
+    assert first_plan(ladder, Planner())[1] == (
+        "one does not fit here: it was tried here as i3-1 and the crash came back",
+    )
+
+
+def test_a_search_goes_on_where_its_last_value_failed() -> None:
+    searching = rung("one") | {"edits": [{"op": "search-flag", "name": "--x"}]}
+    [same] = known_bad([searching], [attempt("one", came_back=True)], 3, "0.5.12")
+    assert not same["blocked_by"]
+
+
+FRACTION = "--mem-fraction-static"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "stops"),
+    [
+        ("0.9 -> 0.81", "0.81 -> 0.86", True),
+        ("0.81 -> 0.86", "0.86 -> 0.81", True),
+        ("0.9 -> 0.81", "0.81 -> 0.76", False),
+        ("triton -> fa3", "fa3 -> triton", True),
+        ("triton -> fa3", "fa3 -> flashinfer", False),
+        ("not set -> set", "set -> not set", True),
+        ("fp8 -> not set", "not set -> fp8", True),
+        ("not set -> 64", "64 -> not set", True),
+        ("not set -> 64", "64 -> 32", False),
+    ],
+)
+def test_what_another_crash_needed_is_not_turned_round(before: str, now: str, stops: bool) -> None:
+    plan = replace(Planner()("one"), incident=5, changes=((FRACTION, now),), time=1)
+    why = opposed(plan, [attempt("raise", measured={f"changed {FRACTION}": before})])
+    assert bool(why) == stops
+    if stops:
+        assert f"i3-1 changed {FRACTION} ({before}) against incident 3" in why
+        assert "stop and decide by hand" in why
+
+
+def test_only_what_stands_or_was_taken_back_lately_has_a_say() -> None:
+    plan = replace(Planner()("one"), incident=5, changes=((FRACTION, "0.81 -> 0.9"),), time=30 * 86_400_000_000)
+    lowered = attempt("lower", measured={f"changed {FRACTION}": "0.9 -> 0.81"})
+    assert opposed(plan, [lowered])
+    assert not opposed(replace(plan, incident=3), [lowered])  # its own incident may try the other way
+    assert not opposed(plan, [replace(lowered, state=ActionState.ROLLED_BACK)])
+    undone = replace(lowered, state=ActionState.UNDONE, requested_at=29 * 86_400_000_000)
+    assert opposed(plan, [undone])
+    assert not opposed(plan, [replace(undone, requested_at=0)])

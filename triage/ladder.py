@@ -3,15 +3,20 @@
 In: the remedies of a crash's best match, in the rule's order, and what plans one of them. Out: the plan of the first
 that fits, and why those above it were passed over. Called by `triage apply` and by the dashboard, so that both choose
 alike. A remedy that nobody has seen cure this crash is never taken by itself while a surer or simpler way stands above.
+What failed on this unit is not offered again to the same release, and what another crash needed is not turned round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from triage.model import Plan, Refused
+from triage.model import ActionState, Plan, Refused, Tried
+from triage.units.dropin import NOT_SET
 from triage.units.edits import DoesNotFit
+
+_REMEMBERED = 7 * 86_400 * 1_000_000  # microseconds for which what was taken back still counts against its opposite
+_STANDING = (ActionState.VERIFIED, ActionState.UNVERIFIED, ActionState.ROLLBACK_FAILED)
 
 
 def check_evidence(document: Mapping[str, Any]) -> None:
@@ -47,6 +52,62 @@ def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan])
     if len(refusals) == 1:  # one reason for all, such as a file that was changed by hand
         raise Refused(refusals.pop())
     raise Refused("; ".join(passed) or "there is no remedy, the crash is undiagnosed")
+
+
+def known_bad(
+    ladder: Sequence[Mapping[str, Any]], tried: Iterable[Tried], incident: int, release: str | None
+) -> list[Mapping[str, Any]]:
+    """The ladder with those rungs blocked that failed against this incident on its unit, under this release.
+
+    A search goes on where its last value failed: it ends by itself."""
+    last: dict[str, Tried] = {}
+    for attempt in tried:  # newest first
+        if attempt.incident == incident:
+            last.setdefault(attempt.remedy, attempt)
+    rungs = []
+    for rung in ladder:
+        one = last.get(rung["id"])
+        searching = any(edit["op"] == "search-flag" for edit in rung.get("edits") or ())
+        same = one is not None and (release is None or one.release in (None, release))
+        if one is not None and one.failed and same and not searching and not rung["blocked_by"]:
+            how = "the crash came back" if one.came_back else "its proof failed"
+            why = f"it was tried here as {one.action} and {how}"
+            rung = {**rung, "blocked_by": why, "applicable": False}
+        rungs.append(rung)
+    return rungs
+
+
+def opposed(plan: Plan, tried: Iterable[Tried]) -> str:
+    """Why this would turn round what another incident of the unit needed; '' where it would not."""
+    for one in tried:
+        recent = one.state is ActionState.UNDONE and plan.time - one.requested_at < _REMEMBERED
+        if one.incident == plan.incident or not (one.state in _STANDING or recent):
+            continue
+        for name, change in plan.changes:
+            before = one.measured.get(f"changed {name}", "")
+            if before and _opposite(before, change):
+                return (
+                    f"{one.action} changed {name} ({before}) against incident {one.incident}, this would turn it round "
+                    f"({change}): two crashes want opposite things of this unit, stop and decide by hand"
+                )
+    return ""
+
+
+def _opposite(first: str, second: str) -> bool:
+    ways = [_way(*change.split(" -> ", 1)) for change in (first, second)]
+    if all(ways):
+        return ways[0] != ways[1]
+    return second.rpartition(" -> ")[2] == first.partition(" -> ")[0]
+
+
+def _way(before: str, after: str) -> int:
+    """1 up, -1 down; for a switch 1 on, -1 off; 0 where it is no question of more or less."""
+    if NOT_SET in (before, after):
+        return 0
+    try:
+        return (float(after) > float(before)) - (float(after) < float(before))
+    except ValueError:
+        return 0
 
 
 def _ask_for_a_name(ladder: Sequence[Mapping[str, Any]], at: int, passed: Sequence[str]) -> str:

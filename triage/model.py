@@ -437,6 +437,7 @@ class Plan:
     argv_before: tuple[str, ...]
     argv_after: tuple[str, ...]
     env_changes: tuple[tuple[str, str | None, str | None], ...] = ()  # name, before, after
+    changes: tuple[tuple[str, str], ...] = ()  # of flags, variables, directives: name, '0.9 -> 0.81'
     notes: tuple[str, ...] = ()  # what the operator should know: loaded unit differs from disk, ...
     action: str = ""  # the name the action will have, `i3-1`: first action of incident 3
     time: int = 0  # of planning; its day stands in the drop-in
@@ -506,3 +507,23 @@ class ActionResult:
     measured: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # ready_seconds, probe_seconds, ...
     digest: str = ""  # of the drop-in once this action is settled; '' where there is none any more
     kept: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # what root needs to take it up again after a kill
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One remedy that was carried out on a unit, and how that went."""
+
+    action: str
+    incident: int
+    remedy: str
+    state: ActionState
+    requested_at: int
+    came_back: bool  # its crash came back while the unit ran with it
+    release: str | None  # of the server under which it failed; None where it did not, or nobody knows
+    edits: tuple[Edit, ...]
+    measured: Mapping[str, str]
+
+    @property
+    def failed(self) -> bool:
+        """Its proof failed, or its crash came back."""
+        return self.came_back or self.state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED)

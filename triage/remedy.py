@@ -23,8 +23,9 @@ from triage.units.dropin import (
     mask_value,
     render,
     still_runs,
+    told,
 )
-from triage.units.edits import DoesNotFit, apply_edits, draft, with_present
+from triage.units.edits import DoesNotFit, Draft, apply_edits, draft, with_present
 from triage.units.launch import find
 from triage.units.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
 
@@ -106,10 +107,16 @@ def plan_rollback(unit: Unit, known: Standing, target: str, *, action: str, now:
     return replace(result, notes=(*result.notes, note))
 
 
-def _with_logged_values(unit: Unit, known: Standing, remedy: Remedy, present: Mapping[str, str]) -> tuple[Edit, ...]:
+def as_it_stands(unit: Unit, known: Standing) -> Draft:
+    """The unit with the actions in force."""
     state = draft(effective(unit))
     for item in known.actions:
         state, _, _ = apply_edits(state, item.edits)
+    return state
+
+
+def _with_logged_values(unit: Unit, known: Standing, remedy: Remedy, present: Mapping[str, str]) -> tuple[Edit, ...]:
+    state = as_it_stands(unit, known)
     return tuple(with_present(edit, present, state) for edit in remedy.edits)
 
 
@@ -139,6 +146,7 @@ def _plan(unit: Unit, new: InForce, rendered: Rendered, title: str, cost: str, r
         argv_before=mask_argv(argv_before),
         argv_after=mask_argv(argv_after),
         env_changes=environment,
+        changes=tuple((change.name, told(change)) for change in rendered.changes),
         notes=(*unit.notes, *rendered.unfit, *rendered.notes),
         action=new.action,
         time=new.time,

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from triage.actions import durable
 from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
 from triage.actions.spool import Spool
+from triage.ladder import known_bad, opposed
 from triage.model import (
     EMPTY,
     ActionResult,
@@ -36,9 +37,10 @@ from triage.model import (
     TriageError,
     Unreachable,
 )
-from triage.remedy import plan, plan_rollback
+from triage.remedy import as_it_stands, plan, plan_rollback
 from triage.rulebase.hints import hinted
 from triage.rulebase.offer import respelled
+from triage.search import searched
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import ActionRow, Busy, IncidentRow, IncidentView, Store, WantedRollback
@@ -99,6 +101,15 @@ class Requester:
         used = self._used()
         return next(name for number in range(1, 100_000) if (name := f"i{incident}-{number}") not in used)
 
+    def rungs(
+        self, ladder: Sequence[Mapping[str, Any]], incident: IncidentRow, document: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """The ladder with what failed on this unit, under the release of this crash, blocked."""
+        if self.root or not incident.unit:
+            return ladder
+        tried = self.store.tried(incident.unit)
+        return known_bad(ladder, tried, incident.number, document.get("sglang_version"))
+
     def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:
         """The remedy of that id, worked out for the unit as it is now. Raises Refused with the reason."""
         if not incident.unit:
@@ -110,19 +121,26 @@ class Requester:
         unit = self.manager.read_unit(incident.unit)
         release = installed(unit, self._root) or document.get("sglang_version")  # in a container only the log tells
         found = hinted(respelled(found, release), spelled(effective(unit)), release)
-        return plan(
+        known = standing(self.ledger.results(), unit.name, self._root)
+        tried = () if self.root else self.store.tried(unit.name)
+        logged = document.get("context", {}).get("flags", {})
+        found = searched(found, as_it_stands(unit, known), logged, incident.number, tried, self.store.crashed_with)
+        result = plan(
             unit,
             incident.number,
             rule,
             found,
-            standing(self.ledger.results(), unit.name, self._root),
+            known,
             action=name,
             now=time,
             policy=policy,
-            present=document.get("context", {}).get("flags", {}),
+            present=logged,
             held=self._held(unit.name) if any(edit.op == "set-unit" for edit in found.edits) else EMPTY,
             root=self._root,
         )
+        if why := opposed(result, tried):
+            raise Refused(why)
+        return result
 
     def plan_rollback(self, action: ActionRow, name: str, time: int) -> Plan:
         """The file without that action. Raises Refused where it is not in force here."""

@@ -6,7 +6,7 @@ Hosts, people, models and prompts are invented.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +289,11 @@ class MadeHands:
 
     def listening(self) -> bool:
         return self.active
+
+    def rungs(
+        self, ladder: Sequence[Mapping[str, Any]], incident: IncidentRow, document: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        return ladder
 
     def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:
         if incident.unit != UNIT:

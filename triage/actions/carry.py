@@ -33,6 +33,7 @@ from triage.units.dropin import (
     render,
     standing,
     still_runs,
+    told,
 )
 from triage.units.edits import Draft, draft
 from triage.units.systemctl import Manager
@@ -125,6 +126,7 @@ class Carrier:
                 raise Refused("the file would not be the one that was shown: plan again")
             if request.kind == "apply":
                 policy.check(unit.name, rendered.changes)
+                record.measure(**{f"changed {change.name}": told(change) for change in rendered.changes})
         with record.step("stage"):
             said = self.manager.verify(unit, _with_text(unit, rendered.text))
             if said:

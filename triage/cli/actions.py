@@ -129,7 +129,8 @@ def _plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple
         return work_out(wanted), ()
     check_evidence(found)
     matches = found.get("matches") or ()
-    return first_plan(matches[0]["remedies"] if matches else (), work_out)
+    ladder = matches[0]["remedies"] if matches else ()
+    return first_plan(requester.rungs(ladder, view.incident, found), work_out)
 
 
 def _ask(yes: bool, question: str) -> None:

@@ -72,7 +72,8 @@ def work_out(desk: Desk, number: int, remedy: str | None, name: str, time: int) 
         raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
     if not remedy:
         check_evidence(crash.document)
-        plan, passed = first_plan(ladder, lambda one: desk.hands.plan(found.incident, crash.document, one, name, time))
+        rungs = desk.hands.rungs(ladder, found.incident, crash.document)
+        plan, passed = first_plan(rungs, lambda one: desk.hands.plan(found.incident, crash.document, one, name, time))
         return replace(plan, notes=(*(f"passed over: {reason}" for reason in passed), *plan.notes))
     rung = next((rung for rung in ladder if rung["id"] == remedy), None)
     if rung is None:

@@ -5,7 +5,7 @@ Made by `create_app`, read by `pages`, `api` and `events`. It holds no request a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -41,6 +41,12 @@ class Hands(Protocol):
 
     def listening(self) -> bool:
         """Whether root's side takes requests here; without it pages show the command to type."""
+        ...
+
+    def rungs(
+        self, ladder: Sequence[Mapping[str, Any]], incident: IncidentRow, document: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """The ladder with what failed on this unit blocked."""
         ...
 
     def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:

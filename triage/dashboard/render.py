@@ -87,6 +87,8 @@ def edit_words(edit: Edit | EditText | Mapping[str, Any]) -> str:
             text = f"{name} × {value}"
         case "step-flag":
             text = f"{name} {value:+g}" if isinstance(value, int | float) else f"{name} by {value}"
+        case "search-flag":
+            text = f"{name} halfway to what worked"
         case _:
             text = f"{name}={value if value is not None else ''}"
     text = slots(text)

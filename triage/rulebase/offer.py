@@ -16,7 +16,7 @@ from triage.rulebase.catalogue import Catalogue, catalogue
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
 
-_SEVERAL = ("cap-flag", "scale-flag", "step-flag", "remove-flag")  # these may list several spellings
+_SEVERAL = ("cap-flag", "scale-flag", "step-flag", "search-flag", "remove-flag")  # these may list several spellings
 _TAKING = ("remove-flag", "unset-env")
 _NOT_SET = frozenset({"", "None", "False", "[]"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")

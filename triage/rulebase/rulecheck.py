@@ -201,6 +201,8 @@ def _edits(rule: Rule) -> Iterator[Problem]:
                     f"{text.op} {text.names[0]} needs a floor and a ceiling above it: a unit's present value may be"
                     " far off, and the result has to be one that the server takes",
                 )
+            if text.op == "search-flag" and text.floor is None:
+                yield Problem(text.mark, f"search-flag {text.names[0]} needs a floor: the least that is worth trying")
             value = text.value
             if isinstance(value, str):
                 value = 1 if PLACEHOLDER.fullmatch(value) else PLACEHOLDER.sub("1", value)

@@ -36,6 +36,7 @@ OPS = {
     "cap-flag": ("flag", _FLAG, "number"),
     "scale-flag": ("flag", _FLAG, "number"),
     "step-flag": ("flag", _FLAG, "number"),
+    "search-flag": ("flag", _FLAG, "forbidden"),
     "set-env": ("env", _ENV, "required"),
     "unset-env": ("env", _ENV, "forbidden"),
     "set-unit": ("unit", _UNIT, "required"),
@@ -251,7 +252,7 @@ def _edit(r: Reader, node: Node, kind: str) -> EditText:
             captured = op.endswith("-flag") and PLACEHOLDER.fullmatch(name)
             if name and not captured and not re.fullmatch(spelling, name):
                 r.wrong(item, f"'{name}' is no name for {op}: write it like {_LIKE[of_kind]}")
-        if len(names) > 1 and op not in ("cap-flag", "scale-flag", "step-flag", "remove-flag"):
+        if len(names) > 1 and op not in ("cap-flag", "scale-flag", "step-flag", "search-flag", "remove-flag"):
             r.wrong(keys["name"], f"{op} takes one name: several spellings make sense only where one has to be there")
         number = isinstance(value, int | float) or (isinstance(value, str) and PLACEHOLDER.fullmatch(value))
         if wanted == "forbidden" and "value" in keys:

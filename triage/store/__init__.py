@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from triage.document import finding_document
-from triage.model import ActionResult, Context, Finding, FindingEvent, Refused, Request, Severity
+from triage.model import ActionResult, Context, Finding, FindingEvent, Refused, Request, Severity, Tried
 from triage.settings import Settings
-from triage.store import action, guard, incident, metrics, outbox, position, query
+from triage.store import action, guard, history, incident, metrics, outbox, position, query
 from triage.store.database import Database
 from triage.store.guard import Limits
 from triage.store.record import record_event
@@ -234,6 +234,16 @@ class Store:
     def action(self, name: str) -> ActionRow:
         with self._database.read() as tx:
             return query.action(tx, name)
+
+    def tried(self, unit: str) -> tuple[Tried, ...]:
+        """The remedies that were carried out on this unit, newest first, and which of them failed."""
+        with self._database.read() as tx:
+            return history.tried(tx, self.host, unit)
+
+    def crashed_with(self, number: int, field: str) -> tuple[float, ...]:
+        """The values of one flag under which this incident's crashes came, newest first."""
+        with self._database.read() as tx:
+            return history.crashed_with(tx, number, field)
 
     def workarounds(self, unit: str | None = None) -> tuple[ActionRow, ...]:
         """Actions in force, oldest first."""

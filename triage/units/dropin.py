@@ -28,6 +28,7 @@ _SECRET_ASSIGNMENT = re.compile(
     rf"""(["'])({_SECRET_NAME.pattern})=(?:[^"'\\]|\\.)*\1|()\b({_SECRET_NAME.pattern})={_WORD}""", re.I
 )
 MASK = "****"
+NOT_SET, SET = "not set", "set"
 STANDS = "stands"  # measured of an action whose taking back failed: the drop-in on the disk still holds it
 
 
@@ -263,6 +264,12 @@ def mask_argv(argv: tuple[str, ...]) -> tuple[str, ...]:
             out.append(mask(item))
         hide = not hide and _SECRET_FLAG.fullmatch(item) is not None
     return tuple(out)
+
+
+def told(change: Change) -> str:
+    """What became of a value, as it may be shown and is kept in the account of an action."""
+    both = (mask_value(change.name, change.before), mask_value(change.name, change.after))
+    return " -> ".join(NOT_SET if value is None else value or SET for value in both)
 
 
 def mask_value(name: str, value: str | None) -> str | None:

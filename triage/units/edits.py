@@ -18,6 +18,7 @@ from triage.units.launch import Launch, find
 from triage.units.unitfile import Command, Effective
 
 OPS = frozenset(("set-flag", "remove-flag", "cap-flag", "scale-flag", "step-flag", "set-env", "unset-env", "set-unit"))
+SEARCH = "search-flag"  # worked out before it is asked for: root never sees one
 TAKES = ("nothing", "value", "list")
 ARITHMETIC = ("cap-flag", "scale-flag", "step-flag")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -74,7 +75,7 @@ def draft(base: Effective) -> Draft:
 
 def check_edit(edit: Edit) -> None:
     """Raise Refused on an edit that no rule could mean: unknown op, strange name, control characters, huge value."""
-    if edit.op not in OPS:
+    if edit.op not in OPS and edit.op != SEARCH:
         raise Refused(f"unknown edit {edit.op!r}")
     pattern = {"flag": FLAG, "env": _ENV_NAME, "unit": _SETTING}[edit.op.rsplit("-", 1)[-1]]
     if len(edit.name) > 100 or not pattern.fullmatch(edit.name):
@@ -99,6 +100,8 @@ def apply_edit(state: Draft, edit: Edit) -> Draft:
         return _edit_environment(state, edit)
     if edit.op == "set-unit":
         return _edit_setting(state, edit)
+    if edit.op == SEARCH:
+        raise Refused(f"the search for {edit.name} has to be worked out before it is asked for")
     return _edit_flag(state, edit)
 
 
@@ -120,22 +123,30 @@ def with_present(edit: Edit, present: Mapping[str, str], state: Draft) -> Edit:
 
     `present` are the flags of the log's server_args line, by field name. The result is an edit that needs no log.
     """
-    if edit.op not in ARITHMETIC:
+    if edit.op not in ARITHMETIC or _told(edit, state):
         return edit
-    try:
-        launch = find(state.commands)
-    except Refused:
-        return edit
-    found = [flag for flag in flags(launch, state.variables) if flag.name in _names(edit)]
-    if found and found[-1].value is not None and not found[-1].value.opaque:
-        return edit
-    logged = next((present[field] for field in _fields(edit.name) if field in present), "")
+    logged = present_value(edit, state, present)
     if not NUMBER.fullmatch(logged):
         return edit
     wanted = computed(edit, logged)
     return (
         edit if float(wanted) == float(logged) else replace(edit, op="set-flag", value=wanted, floor=None, ceiling=None)
     )
+
+
+def present_value(edit: Edit, state: Draft, logged: Mapping[str, str]) -> str:
+    """The flag's value by the command, else by the log; '' where neither tells."""
+    return _told(edit, state) or next((logged[field] for field in fields(edit.name) if field in logged), "")
+
+
+def _told(edit: Edit, state: Draft) -> str:
+    """The value that stands in the command, if it does and is no variable."""
+    try:
+        launch = find(state.commands)
+    except Refused:
+        return ""
+    found = [flag for flag in flags(launch, state.variables, _names(edit), edit.takes) if flag.name in _names(edit)]
+    return _value(found[-1]) if found and found[-1].value is not None and not found[-1].value.opaque else ""
 
 
 def instruction(edit: Edit) -> str:
@@ -149,6 +160,8 @@ def instruction(edit: Edit) -> str:
             return f"lower {edit.name} to at most {value}"
         case "scale-flag":
             return f"multiply {edit.name} by {value}"
+        case "search-flag":
+            return f"lower {edit.name} halfway to a value that worked"
         case "step-flag":
             return f"add {value} to {edit.name}"
         case _:
@@ -159,7 +172,7 @@ def _names(edit: Edit) -> frozenset[str]:
     return frozenset(long_name(name) or name for name in (edit.name, *edit.also))
 
 
-def _fields(name: str) -> tuple[str, ...]:
+def fields(name: str) -> tuple[str, ...]:
     """What a flag is called in server_args: short spellings there come from the name of the field."""
     long = long_name(name)
     same = [spelling for group in SPELLINGS if group[0] == long for spelling in group]
