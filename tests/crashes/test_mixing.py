@@ -164,3 +164,25 @@ def test_chains_and_messages_of_many_lines_are_recovered_exactly(ranks):
         (crash,) = crashes_of(story.as_text(shuffled([chained(rank) for rank in range(ranks)], seed)))
         assert {failure.chain for failure in crash.failures} == {alone.root.chain}
         assert (len(crash.failures), crash.grade, len(alone.root.chain)) == (ranks, Grade.COMPLETE, 2)
+
+
+NAMED = (
+    "[rank{}]: ",
+    "[default{}]:",
+    "(Scheduler pid=420{}, ip=10.0.0.7) ",
+    "[1,{}]<stderr>:",
+    "engine-{}  | ",
+    "[pod/engine-{}/server] ",
+    "engine-1  | [rank{}]: ",
+)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_ranks_that_differ_are_recovered_exactly_where_a_supervisor_names_them_on_each_line(name):
+    lanes = [ranked(0), *[ranked(rank, PEER, OTHER) for rank in range(1, 8)]]
+    lanes = [[Said(name.format(n) + said.text, 4100, 12_000) for said in lane] for n, lane in enumerate(lanes)]
+    want = [wanted(0, story.NONE_TYPE, story.FRAMES), *[wanted(rank, PEER, OTHER) for rank in range(1, 8)]]
+    for seed in range(3):
+        crashes = crashes_of(story.as_text(shuffled(lanes, seed)))
+        assert told(crashes) == sorted(want)
+        assert [crash.grade for crash in crashes] == [Grade.COMPLETE]

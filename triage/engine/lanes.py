@@ -23,7 +23,8 @@ from triage.model import Line
 MAX_LANES = 512
 LEAD_LINES = 50  # a record announces a traceback that begins at most so many lines below it
 
-Key = tuple[int | None, str | None, int]
+Name = tuple[int | None, str]  # pid, and what a supervisor calls the writer
+Key = tuple[Name, str | None, int]
 
 
 class News(Enum):
@@ -37,7 +38,6 @@ class Lane:
     """One writer."""
 
     key: Key
-    pid: int | None
     rank: str | None
     body: Traceback | Dump | None = None
     lead: str = ""  # its last record's text, if that announces a traceback
@@ -45,6 +45,18 @@ class Lane:
     fed: int = 0  # serial of the last line it took
     place: str = ""  # where its body stands
     failed: bool = False  # it has raised before: what follows in the same process is a consequence
+
+    @property
+    def name(self) -> Name:
+        return self.key[0]
+
+    @property
+    def pid(self) -> int | None:
+        return self.name[0]
+
+    def hears(self, name: Name, rank: str | None) -> bool:
+        """Whether a line under this name and rank may be its. Torch's own tag tells no more than the name does."""
+        return self.name == name and (rank is None or self.rank == rank or (name[1] != "" and rank[:4] == "rank"))
 
 
 @dataclass(slots=True)
@@ -103,11 +115,12 @@ class Lanes:
                 self._ranks[pid] = rank if self._ranks.get(pid, rank) == rank else None
             if len(self.tags) < 4096:
                 self.tags.add(rank)
+        name = (pid, parsed.writer)
         lead = header_lead(text)
         if lead is not None:
-            return True, self._header(line, parsed, pid, lead)
+            return True, self._header(line, parsed, name, lead)
         if parsed.headed:
-            lane = self._note(text, pid, rank)
+            lane = self._note(text, name, rank)
             if lane is None:
                 return False, []
             body = lane.body
@@ -116,8 +129,8 @@ class Lanes:
             return False, self._ended(lane)
         native = signs.read(text) if text[:1] in "FtSPdmcf!*" or "signal" in text else None
         if native is not None and native.kind is signs.Kind.NATIVE:
-            return True, self._native(line, text, pid, rank, native)
-        return self._continue(line, text, pid, rank)
+            return True, self._native(line, text, name, rank, native)
+        return self._continue(line, text, name, rank)
 
     def damage(self, pid: int | None) -> None:
         """A line of this writer came without its text."""
@@ -133,18 +146,18 @@ class Lanes:
 
     # ------------------------------------------------------------ kinds of lines
 
-    def _header(self, line: Line, parsed: Parsed, pid: int | None, lead: str) -> list[Report]:
+    def _header(self, line: Line, parsed: Parsed, name: Name, lead: str) -> list[Report]:
         text = parsed.text
         if not parsed.headed:
             # The chain of an open traceback goes on, the one that was fed last first.
             for lane in sorted(self._open, key=lambda lane: -lane.fed):
-                if lane.pid != pid or not isinstance(lane.body, Traceback):
+                if lane.name != name or not isinstance(lane.body, Traceback):
                     continue
                 lane.body.serial = self.serial
                 if lane.body.header(line, text):
                     self._took(lane, text)
                     return []
-        lane = self._lane(pid, parsed.rank)
+        lane = self._lane(name, parsed.rank)
         news = self._ended(lane) if not self._reading(lane) or parsed.headed else []
         if self._reading(lane):  # another writer without a tag of its own
             lane = self._extra(lane)
@@ -155,22 +168,22 @@ class Lanes:
         self._took(lane, text)
         return news
 
-    def _native(self, line: Line, text: str, pid: int | None, rank: str | None, sign: signs.Sign) -> list[Report]:
-        lane = self._mixing.pick([lane for lane in self._open if lane.pid == pid and isinstance(lane.body, Dump)], text)
+    def _native(self, line: Line, text: str, name: Name, rank: str | None, sign: signs.Sign) -> list[Report]:
+        lane = self._mixing.pick([lane for lane in self._open if lane.name == name and isinstance(lane.body, Dump)], text)
         if lane is not None and lane.body is not None:
             lane.body.feed(line, text, headed=False)
             self._took(lane, text)
             return []
-        lane = self._lane(pid, rank)
+        lane = self._lane(name, rank)
         news = self._ended(lane)
         lane.body = Dump(sign, line, text)
         self._open.append(lane)
         self._took(lane, text)
         return [*news, self._report(News.RAISED, lane)]
 
-    def _continue(self, line: Line, text: str, pid: int | None, rank: str | None) -> tuple[bool, list[Report]]:
+    def _continue(self, line: Line, text: str, name: Name, rank: str | None) -> tuple[bool, list[Report]]:
         news: list[Report] = []
-        open_here = [lane for lane in self._open if lane.pid == pid and (rank is None or lane.rank == rank)]
+        open_here = [lane for lane in self._open if lane.hears(name, rank)]
         while open_here:
             lane = self._mixing.pick(open_here, text)
             if lane is None or lane.body is None:
@@ -185,20 +198,20 @@ class Lanes:
             open_here.remove(lane)
             if fate is Fate.ENDED:
                 news.extend(self._ended(lane))
-        return self._bare(line, text, pid, rank, news)
+        return self._bare(line, text, name, rank, news)
 
     def _bare(
-        self, line: Line, text: str, pid: int | None, rank: str | None, news: list[Report]
+        self, line: Line, text: str, name: Name, rank: str | None, news: list[Report]
     ) -> tuple[bool, list[Report]]:
         """Frames or an exception line that no header announced: logs that were cut, or pasted in part."""
         if frame_match(text):
-            lane = self._lane(pid, rank)
+            lane = self._lane(name, rank)
             news.extend(self._ended(lane))
             lane.body = Traceback(self._lead(lane))
             lane.body.serial = self.serial
             lane.body.feed(line, text, headed=False)
         elif exception_line(text, plain=True) is not None:
-            lane = self._lane(pid, rank)
+            lane = self._lane(name, rank)
             news.extend(self._ended(lane))
             lane.body = Traceback(self._lead(lane))
             lane.body.serial = self.serial
@@ -208,7 +221,7 @@ class Lanes:
             news.append(report)
         else:
             if text.strip():
-                self._note(text, pid, rank)
+                self._note(text, name, rank)
             return False, news
         self._open.append(lane)
         self._took(lane, text)
@@ -234,11 +247,11 @@ class Lanes:
 
     # ------------------------------------------------------------ lanes
 
-    def _note(self, text: str, pid: int | None, rank: str | None) -> Lane | None:
+    def _note(self, text: str, name: Name, rank: str | None) -> Lane | None:
         """A record of this writer: it announces a traceback, or takes back what announced one. None: it is of no
         account, and its writer not known."""
         lead = signs.lead_in(text[:200])
-        lane = self._lane(pid, rank) if lead else self._lanes.get((pid, rank, 0))
+        lane = self._lane(name, rank) if lead else self._lanes.get((name, rank, 0))
         if lane is not None:
             lane.lead, lane.led = lead, self.serial
         if lead:
@@ -248,20 +261,20 @@ class Lanes:
     def _lead(self, lane: Lane) -> str:
         return lane.lead if self.serial - lane.led < LEAD_LINES else ""
 
-    def _lane(self, pid: int | None, rank: str | None) -> Lane:
-        key = (pid, rank, 0)
+    def _lane(self, name: Name, rank: str | None) -> Lane:
+        key = (name, rank, 0)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(key, pid, rank)
+            lane = self._lanes[key] = Lane(key, rank)
             if len(self._lanes) > MAX_LANES:
                 self._forget()
         return lane
 
     def _extra(self, lane: Lane) -> Lane:
-        pid, rank, n = lane.key
-        while (pid, rank, n) in self._lanes and self._reading(self._lanes[(pid, rank, n)]) and n < 64:
+        name, rank, n = lane.key
+        while (name, rank, n) in self._lanes and self._reading(self._lanes[(name, rank, n)]) and n < 64:
             n += 1
-        extra = self._lanes[(pid, rank, n)] = Lane((pid, rank, n), pid, rank, lead=lane.lead, led=lane.led)
+        extra = self._lanes[(name, rank, n)] = Lane((name, rank, n), rank, lead=lane.lead, led=lane.led)
         return extra
 
     def _forget(self) -> None:

@@ -26,12 +26,13 @@ _SHORT = re.compile(
 )
 _COMPOSE = re.compile(r"(?P<ident>[A-Za-z0-9][\w.-]*) +\| ?")
 _DOCKER = re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (?:std(?:out|err) [FP] )?")
-_BRACKET = re.compile(r"\[(?:pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
+_BRACKET = re.compile(r"\[(?P<ident>pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
 _DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) ")
 _KERNEL = re.compile(r"(?P<ident>kernel): ")
 _ARROW = re.compile(r"--> ?")
 _RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
+_WRITERS = (_COMPOSE, _BRACKET, _RANKED)
 _SGLANG = re.compile(
     r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<tags>(?: [A-Z][A-Z_]{1,15}\d+)*)\] ?|"
     r"\[(?:gpu=(?P<gpu>\d+)|(?P<tag>[A-Z]{2}\d+))\] ?"
@@ -59,6 +60,7 @@ class Parsed:
     pid: int | None = None
     host: str | None = None
     ident: str | None = None  # journalctl's or compose's name of the writer
+    writer: str = ""  # the container, pod or process that a supervisor names before each of its lines
     kernel: bool = False  # the prefix is the kernel's: dmesg's time, or 'kernel:'
 
 
@@ -67,6 +69,7 @@ def parse(raw: str) -> Parsed:
     text = visible(raw)
     stamp = host = ident = rank = level = None
     pid: int | None = None
+    writer = ""
     headed = kernel = False
     for _ in range(4):  # supervisors stack: journalctl over compose over Ray
         match = _supervisor(text)
@@ -79,6 +82,8 @@ def parse(raw: str) -> Parsed:
         ident = groups.get("ident") or ident
         rank = _rank_word(groups.get("rank")) or rank
         pid = int(groups["pid"]) if groups.get("pid") else pid
+        if match.re in _WRITERS:
+            writer += f"/{groups.get('ident') or rank}"
         kernel = kernel or groups.get("ident") == "kernel" or match.re is _DMESG
     if text.startswith("["):
         match = _SGLANG.match(text)
@@ -103,7 +108,7 @@ def parse(raw: str) -> Parsed:
         headed = True
         level = _GLOG_LEVEL.get(match["level"], match["level"])
         text = text[match.end() :]
-    return Parsed(text, headed, rank, level, stamp, pid, host, ident, kernel)
+    return Parsed(text, headed, rank, level, stamp, pid, host, ident, writer, kernel)
 
 
 def visible(raw: str) -> str:
