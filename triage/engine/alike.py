@@ -69,9 +69,7 @@ def common_story(bodies: list[Traceback], cost: Cost, *, whole: bool) -> tuple[S
     least = len(bodies) if whole else 1  # so many have to stand at the story's end
     told = [guess for guess in guesses if guess.story and guess.here[-1] >= least]
     best = told[0] if told else None
-    if best is None or (whole and best.story[-1][0] != "text"):  # nobody came to an exception
-        return None
-    if any(guess.cost == best.cost and guess.story != best.story for guess in told[1:]):
+    if best is None or any(guess.cost == best.cost and guess.story != best.story for guess in told[1:]):
         return None
     return best.story
 
@@ -195,8 +193,8 @@ def _behind(bodies: list[Traceback]) -> dict[str, str]:
     return {text: counts.most_common(1)[0][0] for text, counts in votes.items()} | behind
 
 
-def retell(mates: list[Traceback], bodies: list[Traceback], story: tuple[Step, ...], *, whole: bool) -> None:
-    """Some of them get the story as their own, with source lines and marks."""
+def retell(mates: list[Traceback], bodies: list[Traceback], story: tuple[Step, ...], *, whole: bool) -> bool:
+    """Some of them get the story as their own, with source lines and marks; False where it comes to no exception."""
     behind = _behind(bodies)
     pool: dict[str, list[Line]] = defaultdict(list)
     for body in bodies:
@@ -215,7 +213,10 @@ def retell(mates: list[Traceback], bodies: list[Traceback], story: tuple[Step, .
                 text = behind.get(text, "")
                 if text:
                     told.feed(_taken(pool[text]) or line, text, headed=False)
+        if not told.done:
+            return False
         body.become(told, whole=whole)
+    return True
 
 
 def _taken(lines: list[Line]) -> Line | None:

@@ -142,9 +142,10 @@ class Mixing:
         story = common_story(mix.bodies, self._cost, whole=whole)
         if story is None:
             return []
-        mix.told = over
         mates = [mate for mate in mix.bodies if whole or mate.done]
-        retell(mates, mix.bodies, story, whole=whole)
+        if not retell(mates, mix.bodies, story, whole=whole):
+            return []
+        mix.told = over
         return mates
 
     def _cost(self, _frame: str, source: str, text: str) -> int:
