@@ -88,6 +88,15 @@ def test_a_link_that_was_retrained_near_a_crash_only_confirms():
     assert [f.role for f in crash.failures if f.cause.exception == "Xid 145"] == [Role.CONFIRMATION]
 
 
+def test_a_link_that_was_retrained_does_not_hide_the_same_link_that_failed():
+    note = "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE {} XC0 i0 Link 13 (0x04)"
+    words = [Said(note.format("Nonfatal"), 0, 11_000), Said(note.format("Fatal"), 0, 12_000)]
+    died = [*story.rank_crash(12_500, 3), *story.unit_failed(13_000)]
+    (crash,) = crashes_of(story.as_json([*story.starting(), *words, *died]))
+    assert (crash.root.cause.exception, crash.outcome) == ("Xid 145", Outcome.FATAL)
+    assert root_of(*[f"kernel: {said.text}" for said in words]).cause.exception == "Xid 145"
+
+
 def test_a_gpu_that_cannot_be_started_is_found_in_a_copy_of_the_kernels_log():
     lines = (
         "May 27 16:50:10 ash kernel: NVRM: osInitNvMapping: *** Cannot attach gpu",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from triage.engine.entries import Entry
+from triage.engine.entries import Entry, Key
 from triage.engine.roles import Signs, assign, choose_root, outcome, promote
 from triage.engine.signs import Kind
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
@@ -31,7 +31,7 @@ class Held:
 
     def add(self, entry: Entry) -> None:
         for known in self.entries:
-            if (known.name, known.pid, known.rank) == (entry.name, entry.pid, entry.rank) and entry.body is None:
+            if known.key == entry.key and entry.body is None:
                 known.folded += 1
                 known.ends_server |= entry.ends_server
                 return
@@ -59,7 +59,7 @@ class OpenCrash:
         self.grade = Grade.COMPLETE
         self._id = ""
         self._root: Entry | None = None
-        self._names: dict[tuple[str, int | None, str | None], Entry] = {}
+        self._names: dict[Key, Entry] = {}
 
     @property
     def root(self) -> Entry | None:
@@ -75,7 +75,7 @@ class OpenCrash:
 
     def add(self, entry: Entry) -> bool:
         """Take in a failure; False if it only repeated one that is known."""
-        key = (entry.name, entry.pid, entry.rank)
+        key = entry.key
         known = self._names.get(key) if entry.body is None else None
         if known is not None or len(self.entries) >= MAX_ENTRIES:
             if known is not None:

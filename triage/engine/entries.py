@@ -18,12 +18,15 @@ from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
 
 
+Key = tuple[str, Kind, int | None, str | None]
+
+
 @dataclass(slots=True)
 class Entry:
     """One failure while its crash is open."""
 
     kind: Kind
-    name: str  # entries of one name and process fold into one
+    name: str  # entries of one name, kind and process fold into one
     why: str
     lines: list[Line]
     texts: list[str]  # the lines that make up the id, prefixes off
@@ -40,6 +43,10 @@ class Entry:
     body: Traceback | Dump | None = None  # what it is read from, while it may still grow
     before: list[Line] = field(default_factory=list)  # beside it in the log, and perhaps its reason
     after: list[Line] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        return (self.name, self.kind, self.pid, self.rank)
 
     @property
     def cause(self) -> Link:

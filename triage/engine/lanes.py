@@ -169,7 +169,9 @@ class Lanes:
         return news
 
     def _native(self, line: Line, text: str, name: Name, rank: str | None, sign: signs.Sign) -> list[Report]:
-        lane = self._mixing.pick([lane for lane in self._open if lane.name == name and isinstance(lane.body, Dump)], text)
+        lane = self._mixing.pick(
+            [lane for lane in self._open if lane.name == name and isinstance(lane.body, Dump)], text
+        )
         if lane is not None and lane.body is not None:
             lane.body.feed(line, text, headed=False)
             self._took(lane, text)
