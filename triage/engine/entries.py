@@ -17,7 +17,6 @@ from triage.engine.tracebacks import CUT, Traceback
 from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
 
-
 Key = tuple[str, Kind, int | None, str | None]
 
 
