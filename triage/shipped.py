@@ -27,3 +27,8 @@ def rule_folders(*extra: Path) -> tuple[Path, ...]:
 def is_checkout() -> bool:
     """True when this code runs out of a source tree rather than an installed wheel."""
     return not (_PACKAGE / "_shipped").is_dir()
+
+
+def checkout() -> Path | None:
+    """The source tree this code runs out of, with its tests; None in an installed wheel."""
+    return _PACKAGE.parent if is_checkout() else None

@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from tests.rules.crashes import rule, write
 from triage.cli import triage
 from triage.rulebase.rulecheck import check
+from triage.shipped import shipped
 
+GATES = Path(__file__).parents[1] / "rules_bad" / "gates"
 LOG = """\
       [2026-06-01 12:00:55] The server is fired up and ready to roll!
       [2026-06-01 12:00:58] Scheduler hit an exception: Traceback (most recent call last):
@@ -35,6 +37,46 @@ def test_a_rule_with_a_sample_that_it_wins_holds(tmp_path: Path) -> None:
     write(tmp_path, "moon", rule("{exception: ValueError, message: the moon is full}") + SAMPLE)
     report = check([tmp_path])
     assert (report.problems, report.rules, report.samples) == ((), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no-sample", "the rule has no sample"),
+        ("pattern-without-sample", "no sample holds 'the moon is new'"),
+        ("branch-without-sample", "no sample holds 'the sun is gone'"),
+        ("near-miss-matches", "the near-miss 'another moon' is matched"),
+        ("won-by-another", "the sample 'killed' is won by killed-from-outside"),
+        ("slow-pattern", "takes more than 0.1 s on 100 kB of hostile text"),
+        ("unknown-flag", "no release of sglang has --disable-moon"),
+        ("impossible-edit", "the edit cannot be carried out"),
+        ("unrenderable", "the rung one does not render on sglang-"),
+        ("healthy-matches", "the lines of a healthy server are enough for it (serving.log)"),
+    ],
+)
+def test_each_gate_refuses_its_bad_rule(name: str, said: str) -> None:
+    problems = check([shipped("rules")], [GATES / f"{name}.yaml"]).problems
+    assert any(problem.text.startswith(said) for problem in problems), problems
+
+
+def test_every_bad_rule_stands_at_its_gate() -> None:
+    names = {path.stem for path in GATES.glob("*.yaml")}
+    parametrized = test_each_gate_refuses_its_bad_rule.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    assert names == {name for name, _ in parametrized}
+
+
+def test_other_words_are_won_too(tmp_path: Path) -> None:
+    also = "    also:\n      - {instead_of: the moon is full, say: [the moon is new, the sun is gone]}\n    log: |"
+    match = "{exception: ValueError, message: [the moon is full, the moon is new]}"
+    write(tmp_path, "moon", rule(match) + SAMPLE.replace("    log: |", also, 1))
+    (text,) = problems(tmp_path)
+    assert text.startswith("the sample 'a full moon: the sun is gone' is not matched")
+
+
+def test_other_words_for_what_is_not_there_are_an_error(tmp_path: Path) -> None:
+    also = "    also:\n      - {instead_of: the sun, say: [the moon]}\n    log: |"
+    write(tmp_path, "moon", rule("{message: the moon is full}") + SAMPLE.replace("    log: |", also, 1))
+    assert problems(tmp_path)[0].startswith("this does not stand in the log")
 
 
 def test_a_rule_without_a_sample_fails(tmp_path: Path) -> None:
@@ -83,13 +125,14 @@ def test_a_pattern_that_is_slow_on_hostile_text_fails(tmp_path: Path, pattern: s
     write(
         tmp_path, "moon", rule(f"[{{message: the moon is full}}, {{message: '{pattern}', anchors: [moon]}}]") + SAMPLE
     )
-    (text,) = problems(tmp_path)
+    text, no_sample = problems(tmp_path)
     assert text.startswith("takes more than 0.1 s on 100 kB of hostile text")
+    assert no_sample.startswith("no sample holds")
 
 
 def test_a_pattern_that_is_no_regex_fails_with_its_place(tmp_path: Path) -> None:
     write(tmp_path, "moon", rule("[{message: the moon is full}, {message: 'the moon (is'}]") + SAMPLE)
-    (problem,) = check([tmp_path]).problems
+    problem, _ = check([tmp_path]).problems
     assert problem.text.startswith("not a regular expression")
     assert (problem.mark.line, problem.mark.column) == (4, 48)
 

@@ -140,13 +140,22 @@ class RemedyText:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A whole little log. `name` says what it shows; `first` and `captures` are what its match has to offer."""
+    """A whole little log. `name` says what it shows; `first` and `captures` are what its match has to offer.
+
+    `also`: (old, new): the same log with other words in it, which has to be won as well.
+    """
 
     name: str
     log: str
     mark: Mark
     first: str | None = None
     captures: tuple[tuple[str, str], ...] = ()
+    also: tuple[tuple[str, str], ...] = ()
+
+    def variants(self) -> tuple[Sample, ...]:
+        return tuple(
+            Sample(f"{self.name}: {new[:60]}", self.log.replace(old, new), self.mark) for old, new in self.also
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import regex
 
 from triage.engine.assemble import Assembler
-from triage.model import Crash, CrashEvent, Edit, Outcome, Refused
-from triage.rulebase.anchors import literal_runs
+from triage.model import Crash, CrashEvent, Edit, Failure, Line, Link, Outcome, Phase, Refused, Role
+from triage.rulebase.anchors import branches, literal_runs
 from triage.rulebase.catalogue import catalogue
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.offer import spelled
@@ -24,7 +24,9 @@ from triage.rulebase.releases import covers
 from triage.rulebase.rule import PLACEHOLDER, EditText, Pattern, Proof, Rule, Sample
 from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
-from triage.rulebase.trial import attempts, words
+from triage.rulebase.trial import attempts, found_in, words
+from triage.rulebase.unitproof import stood_in, unfit, units
+from triage.shipped import checkout, shipped
 from triage.sources import open_source
 from triage.units.edits import check_edit
 
@@ -50,6 +52,9 @@ def check(
     except RuleErrors as errors:
         return Report(errors.problems, 0, 0, 0)
     book = Rulebook(rules.rules)
+    tree = checkout()
+    written = units(tree / "tests" / "units") if tree else ()
+    alarmed = _by_healthy_logs(book)
     wanted = {file.resolve() for path in paths for file in rule_files(path)}
     problems: list[Problem] = []
     checked = samples = near_misses = 0
@@ -59,7 +64,14 @@ def check(
         if wanted and rule.path.resolve() not in wanted:
             continue
         proof, bad = load_proof(rule.path)
-        problems += bad or [*_patterns(rule), *_edits(rule), *_catalogued(rule), *_proof(rule, proof, book)]
+        edits = [*_edits(rule)]
+        problems += bad or [
+            *_patterns(rule),
+            *(edits or unfit(rule, written)),
+            *_catalogued(rule),
+            *_proof(rule, proof, book),
+            *_alarmed(rule, alarmed),
+        ]
         checked, samples, near_misses = checked + 1, samples + len(proof.samples), near_misses + len(proof.near_misses)
     return Report(tuple(problems), checked, samples, near_misses)
 
@@ -91,16 +103,56 @@ def crashes_of(log: str) -> tuple[Crash, ...]:
 def _proof(rule: Rule, proof: Proof, book: Rulebook) -> Iterator[Problem]:
     if not proof.samples:
         yield Problem(rule.clauses[0].mark, "the rule has no sample: add a second document with `samples:`")
-    for sample in proof.samples:
-        yield from _sample(rule, sample, book)
+    seen: list[Evidence] = []
+    wrong: list[Problem] = []
+    for sample in (one for given in proof.samples for one in (given, *given.variants())):
+        crashes = crashes_of(sample.log)
+        seen += [Evidence.of(crash) for crash in crashes[:1]]
+        wrong += _sample(rule, sample, crashes, book)
+    yield from wrong
     for miss in proof.near_misses:
         for crash in crashes_of(miss.log):
             if any(match.rule == rule.id for match in book.match(crash)):
                 yield Problem(miss.mark, f"the near-miss '{miss.name}' is matched: make the rule stricter")
+    if proof.samples and not wrong:
+        yield from _unproved(rule, seen)
 
 
-def _sample(rule: Rule, sample: Sample, book: Rulebook) -> Iterator[Problem]:
-    crashes = crashes_of(sample.log)
+def _unproved(rule: Rule, seen: Sequence[Evidence]) -> Iterator[Problem]:
+    """Every pattern, and of `a|b` each side, is found in some sample: the rest is a guess nobody tried."""
+    messages = [message for evidence in seen for _, message in evidence.chain]
+    texts = [evidence.text for evidence in seen]
+    for clause in rule.clauses:
+        for patterns, where in ((clause.messages, messages), (clause.lines, texts)):
+            for pattern in patterns:
+                for branch in branches(pattern.text):
+                    if not any(found_in(branch, text) for text in where):
+                        yield Problem(
+                            pattern.mark,
+                            f"no sample holds {branch!r}: add one, or `also` with other words to one, or drop it",
+                        )
+
+
+def _quiet(path: Path) -> Crash:
+    """A crash that nobody has seen before, after all the lines of a healthy server."""
+    lines = tuple(Line(text) for text in path.read_text(encoding="utf-8").splitlines())
+    root = Failure(Role.ROOT, (Link("NeverSeenError", "nobody has seen this before"),), lines)
+    return Crash(path.name, "1", Phase.UNKNOWN, Outcome.FATAL, root, (root,), (), lines)
+
+
+def _by_healthy_logs(book: Rulebook) -> dict[str, str]:
+    """Rule -> the healthy log whose lines are enough for it, whatever the phase."""
+    logs = [_quiet(path) for path in sorted((shipped("rules") / "healthy").glob("*.log"))]
+    told = ((crash.id, book.match(replace(crash, phase=phase))) for crash in logs for phase in Phase)
+    return {match.rule: log for log, matches in told for match in matches}
+
+
+def _alarmed(rule: Rule, by: Mapping[str, str]) -> Iterator[Problem]:
+    if log := by.get(rule.id):
+        yield Problem(rule.clauses[0].mark, f"the lines of a healthy server are enough for it ({log})")
+
+
+def _sample(rule: Rule, sample: Sample, crashes: Sequence[Crash], book: Rulebook) -> Iterator[Problem]:
     if not crashes:
         yield Problem(
             sample.mark, f"in the sample '{sample.name}' no crash is seen: it needs the lines that end a server"
@@ -203,12 +255,9 @@ def _edits(rule: Rule) -> Iterator[Problem]:
                 )
             if text.op == "search-flag" and text.floor is None:
                 yield Problem(text.mark, f"search-flag {text.names[0]} needs a floor: the least that is worth trying")
-            value = text.value
-            if isinstance(value, str):
-                value = 1 if PLACEHOLDER.fullmatch(value) else PLACEHOLDER.sub("1", value)
-            for name in text.names:
+            for edit in stood_in(text):
                 try:
-                    check_edit(Edit(text.op, PLACEHOLDER.sub("--x", name), value, text.floor, text.ceiling))
+                    check_edit(edit)
                 except Refused as reason:
                     yield Problem(text.mark, f"the edit cannot be carried out: {reason}")
 

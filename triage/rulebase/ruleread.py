@@ -61,7 +61,8 @@ _RULE = (
 _CLAUSE = ["exception", "message", "frame", "at", "lines", "phase", "outcome", "unit", "flags", "unless", "anchors"]
 _CONDITION = ["flag", "above", "below", "is", "present", "or_unknown"]
 _REMEDY = ["id", "kind", "title", "cost", "confirmed", "edits", "versions", "requires", "conflicts", "when", "forks"]
-_SAMPLE = ["name", "why", "log", "first", "captures"]
+_SAMPLE = ["name", "why", "log", "first", "captures", "also"]
+_ALSO = ["instead_of", "say"]
 
 
 def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
@@ -297,7 +298,17 @@ def _sample(r: Reader, node: Node, label: str) -> Sample:
         mark=r.mark(node),
         first=r.text(keys.get("first")) or None,
         captures=tuple((str(name.value), r.text(value)) for name, value in pairs),
+        also=tuple(pair for item in r.items(keys.get("also")) for pair in _also(r, item, log)),
     )
+
+
+def _also(r: Reader, node: Node, log: str) -> list[tuple[str, str]]:
+    """Other words for something that stands in the log."""
+    keys = r.mapping(node, _ALSO, _ALSO, what="other words")
+    old = r.text(keys.get("instead_of"))
+    if old and old not in log:
+        r.wrong(keys["instead_of"], "this does not stand in the log: write the part of it that is worded otherwise")
+    return [(old, new) for new in r.texts(keys.get("say"))]
 
 
 def _placeholders(r: Reader, keys: dict[str, Node], rule: Rule) -> None:
