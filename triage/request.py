@@ -35,6 +35,7 @@ from triage.model import (
     Remedy,
     Request,
     TriageError,
+    Unit,
     Unreachable,
 )
 from triage.remedy import as_it_stands, plan, plan_rollback
@@ -48,8 +49,9 @@ from triage.units.directives import Value
 from triage.units.dropin import outdated, standing
 from triage.units.flags import spelled
 from triage.units.servers import installed
-from triage.units.systemctl import Folder, Manager, Systemd, is_active
+from triage.units.systemctl import Folder, Manager, NotKnown, Systemd, is_active
 from triage.units.unitfile import effective
+from triage.units.userunits import find_user_unit, instruct
 
 PATH_UNIT = "triage-apply.path"
 ABANDONED = 60 * 1_000_000  # microseconds after which what was reserved and lies nowhere will never be filed
@@ -118,7 +120,7 @@ class Requester:
             raise Refused(f"{incident.unit} runs on {incident.host}, this is {self.store.host}: apply it there")
         rule, found = find_remedy(document, remedy)
         policy = self._policy()
-        unit = self.manager.read_unit(incident.unit)
+        unit, owner = self._unit(incident.unit)
         release = installed(unit, self._root) or document.get("sglang_version")  # in a container only the log tells
         found = hinted(respelled(found, release), spelled(effective(unit)), release)
         known = standing(self.ledger.results(), unit.name, self._root)
@@ -140,7 +142,18 @@ class Requester:
         )
         if why := opposed(result, tried):
             raise Refused(why)
+        if owner is not None:
+            raise Refused(instruct(result, owner))
         return result
+
+    def _unit(self, name: str) -> tuple[Unit, str | None]:
+        """The unit, and whose it is if it is a user's: '' of whoever enables it."""
+        try:
+            return self.manager.read_unit(name), None
+        except NotKnown:
+            if found := find_user_unit(name):
+                return found
+            raise
 
     def plan_rollback(self, action: ActionRow, name: str, time: int) -> Plan:
         """The file without that action. Raises Refused where it is not in force here."""

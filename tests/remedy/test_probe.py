@@ -308,3 +308,32 @@ def test_variables_of_the_unit_are_filled_in() -> None:
 def test_a_limit_of_nothing_is_refused() -> None:
     with pytest.raises(Refused, match="above zero"):
         Limits(ready=0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "url"),
+    [
+        (("/bin/bash", "-c", "exec sglang serve /m --port 8001 2>&1"), "http://127.0.0.1:8001"),
+        (("/bin/bash", "-lc", "X=1 exec python -m sglang.launch_server --port $PORT --host ::1"), "http://[::1]:8002"),
+        (("/bin/bash", "-c", 'exec python -m sglang.launch_server --port "$PORT" $MORE'), "http://10.0.0.9:8002"),
+        (
+            ("docker", "run", "-p", "8000:30000", "image", "python3", "-m", "sglang.launch_server"),
+            "http://127.0.0.1:8000",
+        ),
+        (
+            (
+                "podman",
+                "run",
+                "--publish=127.0.0.1:8003:7000/tcp",
+                "image",
+                "bash",
+                "-c",
+                "sglang serve /m --port 7000",
+            ),
+            "http://127.0.0.1:8003",
+        ),
+    ],
+)
+def test_the_server_behind_a_script_or_a_container_is_found(argv: tuple[str, ...], url: str) -> None:
+    found = endpoint(argv, {"PORT": "8002", "MORE": "--host 10.0.0.9"})
+    assert (found.kind, found.url) == (Kind.GENERATION, url)

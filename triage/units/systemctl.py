@@ -57,6 +57,10 @@ class Loaded:
     settings: Mapping[str, Value] = field(default_factory=dict)  # 'Service.LimitNOFILE' -> what is in force
 
 
+class NotKnown(Refused):
+    """The manager has no such unit."""
+
+
 class Manager(Protocol):
     """What an action needs of a manager; tests put one of their own here."""
 
@@ -83,7 +87,7 @@ class Systemd:
         )
         identity, load, fragment, drop_ins, stale, transient = facts
         if load == "not-found":
-            raise Refused(f"{name} is not known to systemd: see `systemctl list-unit-files 'sglang*'`")
+            raise NotKnown(f"{name} is not known to systemd: see `systemctl list-unit-files 'sglang*'`")
         if load == "masked" or fragment == "/dev/null":
             raise Refused(f"{identity} is masked: systemctl unmask it first")
         if transient or not fragment:

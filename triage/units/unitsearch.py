@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
 
-from triage.model import NotPermitted, Refused, Unit, UnitFile
+from triage.model import NotPermitted, Refused, TriageError, Unit, UnitFile
 from triage.units.unitfile import drop_in_path, effective, specifiers
 
 _FOLDERS = (
@@ -55,8 +56,10 @@ def read_files(paths: tuple[str, ...]) -> tuple[UnitFile, ...]:
     files = []
     for path in paths:
         try:
-            data = Path(path).read_bytes()
-            mode = os.stat(path).st_mode & 0o777
+            bits = os.stat(path).st_mode
+            if not stat.S_ISREG(bits):
+                raise Refused(f"{path} is no plain file")
+            data, mode = Path(path).read_bytes(), bits & 0o777
         except PermissionError:
             raise NotPermitted(
                 f"{path} may not be read by this user: sudo setfacl -m u:triage:r {path} lets triage read it"
@@ -73,8 +76,8 @@ def with_environment_files(unit: Unit, root: Path = Path("/")) -> Unit:
     for entry in effective(unit).environment_files:
         name = specifiers(entry.removeprefix("-"), unit.name)
         for path in sorted(glob(f"{root}{name}" if str(root) != "/" else name)):
-            with contextlib.suppress(OSError):
-                found.append(UnitFile(name, Path(path).read_bytes().decode("utf-8", "surrogateescape")))
+            with contextlib.suppress(TriageError, OSError):
+                found += [replace(file, path=name) for file in read_files((path,))]
     return replace(unit, environment_files=tuple(found))
 
 
