@@ -1,5 +1,7 @@
 """Odd forms that real logs have: tags, cut and typed-down frames, the kernel's words, a message without a log."""
 
+import json
+
 import pytest
 
 from tests.crashes import story
@@ -139,3 +141,58 @@ def test_a_pasted_message_is_a_crash_of_unknown_outcome(text, word):
 )
 def test_a_log_is_no_pasted_message(log):
     assert crashes_of(log.encode()) == []
+
+
+# ---------------------------------------------------------------- a traceback as people and loggers write it
+
+TRACEBACK = ("Traceback (most recent call last):", *story.traceback_lines(story.FRAMES, story.NONE_TYPE))
+MARGINS = (
+    "    ",
+    "\t",
+    "> ",
+    "E   ",
+    "3: ",
+    "node01: ",
+    "{n:4d}  ",
+    "{n:2d}.  ",
+    "{n}: ",
+    "12:00:{n:02d} ",
+    "2026-11-29T12:00:12Z ",
+    "2026-11-29T12:00:12.481+01:00 ",
+    "[2026-11-29 12:00:12] ",
+    "[2026-11-29 12:00:12.481 TP3] ",
+    "2026-11-29 12:00:12,481 - ERROR - ",
+    "2026-11-29 12:00:12 | ERROR | stderr | ",
+    "\x1b[31m",
+)
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_a_margin_before_each_line_of_a_traceback_hides_nothing(margin):
+    wrapped = (*TRACEBACK, "During handling of the above exception, another exception occurred:", *TRACEBACK[:-1])
+    for lines in (TRACEBACK, (*wrapped, "RuntimeError: no 'hidden_states'")):
+        root = root_of(*[margin.format(n=n) + line for n, line in enumerate(lines, 5)])
+        cause = root.cause if lines is TRACEBACK else root.chain[-1]
+        assert cause.frame is not None
+        assert (cause.frame.file, cause.frame.line, len(cause.frames)) == ("dflash_worker.py", 715, len(story.FRAMES))
+        assert f"{cause.exception}: {cause.message}" == lines[-1]
+
+
+def test_what_stands_behind_a_traceback_with_a_margin_is_read_as_it_is():
+    lines = [*[f"> {line}" for line in TRACEBACK], "and then, without one:", "Traceback (most recent call last):"]
+    crashes = crashes_of("\n".join([*lines, '  File "/x/b.py", line 3, in g', "KeyError: 'k'"]).encode())
+    assert {failure.cause.exception for crash in crashes for failure in crash.failures} == {
+        "AttributeError",
+        "KeyError",
+    }
+
+
+@pytest.mark.parametrize("name", ["log", "message", "msg"])
+def test_a_loggers_records_as_json_are_read(name):
+    records = [
+        json.dumps({"level": "error", name: f"{line}\n", "time": "2026-11-29T12:00:12.1Z"}) for line in TRACEBACK
+    ]
+    (crash,) = crashes_of("\n".join(records).encode())
+    assert (crash.root.cause.exception, crash.started) == ("AttributeError", 1_795_953_612_100_000)
+    whole = json.dumps({name: "\n".join(TRACEBACK) + "\n"})
+    assert [crash.root.cause.exception for crash in crashes_of(whole.encode())] == ["AttributeError"]

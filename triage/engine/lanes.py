@@ -16,8 +16,8 @@ from triage.engine import signs
 from triage.engine.dumps import Dump
 from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
-from triage.engine.tracebacks import Fate, Traceback
-from triage.engine.tracelines import exception_line, frame_match, header_lead
+from triage.engine.tracebacks import Fate, Stage, Traceback
+from triage.engine.tracelines import FRAME, exception_line, frame_match, header_lead
 from triage.model import Line
 
 MAX_LANES = 512
@@ -119,7 +119,7 @@ class Lanes:
         lead = header_lead(text)
         if lead is not None:
             return True, self._header(line, parsed, name, lead)
-        if parsed.headed:
+        if parsed.headed and not self._inside(text, name, rank):
             lane = self._note(text, name, rank)
             if lane is None:
                 return False, []
@@ -130,7 +130,15 @@ class Lanes:
         native = signs.read(text) if text[:1] in "FtSPdmcf!*" or "signal" in text else None
         if native is not None and native.kind is signs.Kind.NATIVE:
             return True, self._native(line, text, name, rank, native)
-        return self._continue(line, text, name, rank)
+        return self._continue(line, parsed, name)
+
+    def _inside(self, text: str, name: Name, rank: str | None) -> bool:
+        """Whether a record is but the next line of a traceback: some loggers put their head before each line."""
+        lane = self._lanes.get((name, rank, 0))
+        body = lane.body if lane is not None else None
+        if not isinstance(body, Traceback):
+            return False
+        return body.headed or (body.stage is Stage.HEADER and body.waiting and FRAME.match(text) is not None)
 
     def damage(self, pid: int | None) -> None:
         """A line of this writer came without its text."""
@@ -148,7 +156,7 @@ class Lanes:
 
     def _header(self, line: Line, parsed: Parsed, name: Name, lead: str) -> list[Report]:
         text = parsed.text
-        if not parsed.headed:
+        if not parsed.headed or self._inside(text, name, parsed.rank):
             # The chain of an open traceback goes on, the one that was fed last first.
             for lane in sorted(self._open, key=lambda lane: -lane.fed):
                 if lane.name != name or not isinstance(lane.body, Traceback):
@@ -183,7 +191,8 @@ class Lanes:
         self._took(lane, text)
         return [*news, self._report(News.RAISED, lane)]
 
-    def _continue(self, line: Line, text: str, name: Name, rank: str | None) -> tuple[bool, list[Report]]:
+    def _continue(self, line: Line, parsed: Parsed, name: Name) -> tuple[bool, list[Report]]:
+        text, rank = parsed.text, parsed.rank
         news: list[Report] = []
         open_here = [lane for lane in self._open if lane.hears(name, rank)]
         while open_here:
@@ -191,7 +200,7 @@ class Lanes:
             if lane is None or lane.body is None:
                 break
             lane.body.serial = self.serial
-            fate = lane.body.feed(line, text, headed=False)
+            fate = lane.body.feed(line, text, headed=parsed.headed)
             if fate in (Fate.TAKEN, Fate.RAISED):
                 self._took(lane, text)
                 if fate is Fate.RAISED:

@@ -7,6 +7,8 @@ failures itself (engine.burst).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from triage.engine import signs
 from triage.engine.burst import GROUP_QUIET, Burst, Group
 from triage.engine.crashes import kept
@@ -16,6 +18,7 @@ from triage.engine.excerpt import Excerpt
 from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, read_kernel
+from triage.engine.margin import Margin
 from triage.engine.milestones import STOP_TEXTS, Progress
 from triage.engine.payload import WAIT, Payload, opens
 from triage.engine.signs import Kind, Sign
@@ -28,7 +31,19 @@ MAX_PAYLOADS = 64
 class Run:
     """One invocation."""
 
-    __slots__ = ("_burst", "_excerpt", "_half", "_payloads", "_spoke", "ending", "group", "lanes", "plain", "progress")
+    __slots__ = (
+        "_burst",
+        "_excerpt",
+        "_half",
+        "_margin",
+        "_payloads",
+        "_spoke",
+        "ending",
+        "group",
+        "lanes",
+        "plain",
+        "progress",
+    )
 
     def __init__(self, group: Group, *, plain: bool = False) -> None:
         self.group = group
@@ -40,6 +55,7 @@ class Run:
         self._burst.tags = self.lanes.tags
         self._half: int | None = None  # when an open traceback last grew
         self._excerpt = Excerpt() if plain else None
+        self._margin = Margin() if plain else None
         self._payloads: dict[int | None, Payload] = {}  # by pid: a request's text that goes on over lines
         self._spoke = False  # a record with SGLang's own head was read
 
@@ -146,7 +162,7 @@ class Run:
         """One line of one of the unit's processes."""
         if self.ended:
             return []
-        parsed = parse(line.text)
+        parsed = self._parsed(line)
         text = parsed.text
         if not text.strip() or is_progress(text):
             if line.cut:
@@ -158,6 +174,13 @@ class Run:
             if held is not None:
                 return held
         return self._read(line, parsed)
+
+    def _parsed(self, line: Line) -> Parsed:
+        parsed = parse(line.text)
+        if self._margin is None:
+            return parsed
+        text = self._margin.off(parsed.text)
+        return parsed if text is parsed.text else replace(parsed, text=text)
 
     def _payload(self, line: Line, parsed: Parsed) -> list[CrashEvent] | None:
         """A record of a request's text opens, goes on or ends with this line; None: it is none of them."""

@@ -102,6 +102,7 @@ class Traceback:
         "at",
         "damaged",
         "glued",
+        "headed",
         "heard",
         "lead",
         "lines",
@@ -124,6 +125,7 @@ class Traceback:
         self.heard: list[tuple[int, str, Line]] = []  # when it was given which line, whatever it is told later
         self.opened = 0  # how many of `texts` there were when the first exception line was read
         self.lost = False  # ended in the middle of frames
+        self.headed = False  # whoever logged it put a record's head before each of its lines
         self.glued = False  # a line of it holds pieces of two
         self.damaged = False  # a line of it came without its text
         self._parts = [_Part()]
@@ -187,6 +189,7 @@ class Traceback:
             return Fate.TAKEN
         if self._dead:
             return Fate.ENDED
+        headed = headed and not (self.headed and (self._state == "frames" or CAUSE in bare or CONTEXT in bare))
         if self._state == "frames":
             return self._frames(line, bare, headed=headed)
         if self._state == "chain":
@@ -219,7 +222,8 @@ class Traceback:
     def _frames(self, line: Line, text: str, *, headed: bool) -> Fate:
         part = self._parts[-1]
         match = frame_match(text)
-        if match is not None and not headed:
+        if match is not None:
+            self.headed = self.headed or headed
             self.keep(line, text)
             self.at, self.source, self.stage = text, "", Stage.FRAME
             frame = read_frame(match)

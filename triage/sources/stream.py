@@ -163,7 +163,7 @@ class Units:
 
 def _is_json(head: bytes) -> bool:
     first = head.lstrip(b"\x1e \r\n\t").split(b"\n", 1)[0]
-    known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', b'{"log":')
+    known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', b'"log":', b'"message":', b'"msg":')
     return first.startswith(b"{") and any(name in first for name in known)
 
 
@@ -182,7 +182,8 @@ def _is_short(head: bytes) -> bool:
 
 
 def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
-    """`journalctl -o json`: one object a line; or a container engine's own file of {"log", "stream", "time"}."""
+    """`journalctl -o json`: one object a line; or a container engine's own file of {"log", "stream", "time"},
+    or a logger's records."""
     n = 0
     while (raw := data.line()) is not None:
         n += 1
@@ -197,8 +198,9 @@ def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
         if not isinstance(entry, dict):
             notes.malformed += 1
             continue
-        if "MESSAGE" not in entry and isinstance(entry.get("log"), str):
-            yield _engine_line(entry, n)
+        name = None if "MESSAGE" in entry else next((name for name in _TEXTS if isinstance(entry.get(name), str)), None)
+        if name is not None:
+            yield _logged_line(entry, name, n)
             continue
         cut = "MESSAGE" in entry and entry["MESSAGE"] is None
         notes.nulls += cut
@@ -207,13 +209,19 @@ def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
         yield from _entry(fields, units, cut=cut)
 
 
-def _engine_line(entry: dict[str, Any], n: int) -> Line:
-    """A line of a container engine's json-file log; a long one comes in pieces, of which only the last has its end."""
-    text, time = entry["log"], None
+_TEXTS = ("log", "message", "msg")  # a container engine's name for the text, and loggers'
+_STAMPS = ("time", "timestamp", "ts", "@timestamp")
+
+
+def _logged_line(entry: dict[str, Any], name: str, n: int) -> Line:
+    """A line of a container engine's json-file log, or a logger's record as JSON. The engine's has its line end, and
+    one that was long comes in pieces, of which only the last has it."""
+    text, time = entry[name], None
     with contextlib.suppress(ValueError, TypeError):
-        stamp = re.sub(r"(\.\d{6})\d*", r"\1", str(entry.get("time", "")))  # nanoseconds are more than Python reads
+        written = next((str(entry[stamp]) for stamp in _STAMPS if stamp in entry), "")
+        stamp = re.sub(r"(\.\d{6})\d*", r"\1", written)  # nanoseconds are more than Python reads
         time = int(datetime.fromisoformat(stamp).timestamp() * 1_000_000)
-    return Line(clean(text).rstrip("\r\n"), n=n, time=time, cut=not text.endswith("\n"))
+    return Line(clean(text).rstrip("\r\n"), n=n, time=time, cut=name == "log" and not text.endswith("\n"))
 
 
 def _json_value(item: Any, notes: Notes) -> str | None:

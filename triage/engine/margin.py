@@ -1,0 +1,47 @@
+"""What somebody put in front of each line of a traceback: a host's name, a number, a quotation mark, blanks.
+
+In come the lines of a plain file, out go the same without that margin. It is learned from a traceback's own first two
+lines, header and frame, that begin alike but for their numbers, and forgotten with the first line that begins
+otherwise. Called by `engine.runs`. It must not know loggers and supervisors: `engine.lines` takes their words off.
+"""
+
+from __future__ import annotations
+
+import re
+
+from triage.engine.tracelines import FRAME, HEADER
+
+MAX = 60
+_NUMBER = re.compile(r" *\d+")
+
+
+class Margin:
+    """The margin of the traceback that is being read, if it has one."""
+
+    __slots__ = ("_known", "_likely")
+
+    def __init__(self) -> None:
+        self._known: re.Pattern[str] | None = None
+        self._likely: re.Pattern[str] | None = None  # what stood before the last header
+
+    def off(self, text: str) -> str:
+        """The line without its margin."""
+        at = text.find(HEADER)
+        if at > 1:
+            head = text[: at - 1]
+            self._likely = _like(head) if len(head) <= MAX else None
+        elif self._likely is not None:
+            match = self._likely.match(text)
+            if match is not None and text[match.end() :].startswith("  ") and FRAME.match(text, match.end()):
+                self._known = self._likely
+            self._likely = None
+        if self._known is None:
+            return text
+        match = self._known.match(text)
+        if match is None and text.strip():
+            self._known = None
+        return text[match.end() :] if match is not None else text
+
+
+def _like(head: str) -> re.Pattern[str]:
+    return re.compile(r" *\d+".join(re.escape(part) for part in _NUMBER.split(head)))
