@@ -109,7 +109,7 @@ class Requester:
         """The ladder with what failed on this unit, under the release of this crash, blocked."""
         if self.root or not incident.unit:
             return ladder
-        tried = self.store.tried(incident.unit)
+        tried = self.store.tried(incident.unit, incident.host)
         return known_bad(ladder, tried, incident.number, document.get("sglang_version"))
 
     def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Type
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, record
-from triage.model import Edit, Finding, Plan, Refused, Unit, UnitFile
+from triage.model import ActionState, Edit, Finding, Plan, Refused, Unit, UnitFile
 from triage.request import Requester
 from triage.settings import load_settings
 from triage.store import Store
@@ -100,3 +101,13 @@ def test_two_crashes_that_want_opposite_things_stop(store: Store) -> None:
     with pytest.raises(Refused, match=r"a1 changed --mem-fraction-static \(0\.9 -> 0\.8\) against incident 1"):
         planned(store, Manager(f"{FRACTION} 0.8"), RAISE, incident=2)
     assert planned(store, Manager(f"{FRACTION} 0.8"), RAISE, incident=1)
+
+
+def test_what_failed_here_is_said_where_the_remedies_are_listed(store: Store, run: Type) -> None:
+    record(store, closed(crash(1)))
+    rung = "no-graph: Turn CUDA graphs off"
+    assert f"{rung}\n" in run("incidents", "show", "1").output
+    store.import_result(made_result(state=ActionState.ROLLED_BACK, started=T0 + 5 * SECOND), LATER)
+    said = run("incidents", "show", "1").output
+    assert "[does not fit: it was tried here as a1 and its proof failed]" in said
+    assert "triage apply 1 --remedy no-graph" not in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from triage.model import InputError
 
 if TYPE_CHECKING:
     from triage.cli.identity import Session
+    from triage.model import Tried
     from triage.store import CrashRow, IncidentView, Store
 
 SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -109,16 +110,17 @@ def show(number: int, as_json: bool) -> None:
     """One incident: what failed, its crashes, its timeline, its actions, its remedies."""
     with kept() as (store, session):
         view = store.incident(number)
+        tried = store.tried(view.incident.unit, view.incident.host)
         if view.incident.merged_into is not None and not as_json:
             click.echo(f"Incident {number} was merged into {view.incident.merged_into}.", err=True)
     if as_json:
         parts = {name: [document(row) for row in getattr(view, name)] for name in ("crashes", "timeline", "actions")}
         print_json({"schema": 1, "incident": document(view.incident), **parts})
         return
-    _show(view, session.settings.base_url)
+    _show(view, tried, session.settings.base_url)
 
 
-def _show(view: IncidentView, base_url: str) -> None:
+def _show(view: IncidentView, tried: Iterable[Tried], base_url: str) -> None:
     incident = view.incident
     echo(f"Incident {incident.number}: {incident.title}")
     facts = {
@@ -137,7 +139,7 @@ def _show(view: IncidentView, base_url: str) -> None:
         if value:
             echo(f"  {name:9} {value}")
     if view.crashes:
-        _remedies(view.crashes[0].document, incident.number)
+        _remedies(view.crashes[0].document, incident.number, tried)
     if view.actions:
         click.echo("\nActions, newest first")
         cells = [(a.name, str(a.state), a.kind, a.remedy, moment(a.requested_at), a.who, a.text) for a in view.actions]
@@ -146,7 +148,9 @@ def _show(view: IncidentView, base_url: str) -> None:
     table(("TIME", "WHO", "WHAT"), [(moment(line.time), line.who, line.text) for line in view.timeline])
 
 
-def _remedies(crash: Mapping[str, Any], number: int) -> None:
+def _remedies(crash: Mapping[str, Any], number: int, tried: Iterable[Tried]) -> None:
+    from triage.ladder import known_bad
+
     matches = crash.get("matches") or []
     if not matches:
         _unknown(crash, number)
@@ -154,7 +158,7 @@ def _remedies(crash: Mapping[str, Any], number: int) -> None:
     echo()
     echo(f"Why: {matches[0].get('cause', '')}")
     click.echo("\nRemedies, cheapest first")
-    for remedy in matches[0].get("remedies", []):
+    for remedy in known_bad(matches[0].get("remedies", []), tried, number, crash.get("sglang_version")):
         blocked = f" [does not fit: {remedy['blocked_by']}]" if remedy.get("blocked_by") else ""
         echo(f"  {remedy['id']}: {remedy['title']}{blocked}")
         echo(f"    costs: {remedy['cost']}")

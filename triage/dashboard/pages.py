@@ -291,13 +291,14 @@ def incident_page(desk: Desk, request: Request, found: IncidentView, number: int
     current = wanted[0] if wanted else newest(found)
     document = current.document
     match = document["matches"][0] if document["matches"] else None
+    rungs = desk.hands.rungs(match["remedies"], found.incident, document) if match else ()
     values = {
         "i": views.item(found.incident, desk.rules, now),
         "crash": document,
         "growing": current.closed_at is None,
         "match": match,
         "others": max(0, len(document["ranks"]) - 1),
-        "rungs": views.ladder(document, found.actions),
+        "rungs": views.ladder(rungs, document, found.actions),
         "lines": views.evidence(document),
         "shown_lines": SHOWN_LINES,
         "grade_note": views.GRADES.get(document["evidence"]["grade"], ""),

@@ -173,15 +173,13 @@ class Rung:
     why_not: str
 
 
-def ladder(document: Document, actions: Iterable[ActionRow]) -> tuple[Rung, ...]:
+def ladder(remedies: Sequence[Mapping[str, Any]], document: Document, actions: Iterable[ActionRow]) -> tuple[Rung, ...]:
     """The remedies of the best match. What is in force already is said, not offered again."""
-    if not document["matches"]:
-        return ()
     held = {action.remedy for action in actions if action.in_force}
     actionable = document["outcome"] in ("fatal", "degraded")
     sure = document["evidence"]["grade"] == "complete"  # else no remedy is put forward; a person may still pick one
     rungs: list[Rung] = []
-    for remedy in document["matches"][0]["remedies"]:
+    for remedy in remedies:
         in_force = remedy["id"] in held
         why = ""
         if remedy["blocked_by"]:

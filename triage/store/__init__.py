@@ -235,10 +235,10 @@ class Store:
         with self._database.read() as tx:
             return query.action(tx, name)
 
-    def tried(self, unit: str) -> tuple[Tried, ...]:
-        """The remedies that were carried out on this unit, newest first, and which of them failed."""
+    def tried(self, unit: str, host: str | None = None) -> tuple[Tried, ...]:
+        """The remedies that were carried out on this unit (of this host), newest first, and which of them failed."""
         with self._database.read() as tx:
-            return history.tried(tx, self.host, unit)
+            return history.tried(tx, host or self.host, unit)
 
     def crashed_with(self, number: int, field: str) -> tuple[float, ...]:
         """The values of one flag under which this incident's crashes came, newest first."""
