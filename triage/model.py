@@ -444,6 +444,15 @@ class Plan:
     root: str = ""  # folder of --root; '' for the machine itself
 
 
+class Level(StrEnum):
+    """How far triage goes unasked about a crash of one rule on one unit."""
+
+    OBSERVE = "observe"  # it is stored and shown
+    PROPOSE = "propose"  # the remedy is named, in the timeline and to the channels
+    APPROVE = "approve"  # it is planned and waits for a person's yes
+    AUTOMATIC = "automatic"  # it is filed, where nothing speaks against it
+
+
 class StepState(StrEnum):
     RUNNING = "running"
     DONE = "done"

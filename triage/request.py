@@ -211,6 +211,10 @@ class Requester:
             )
         return name
 
+    def gave_up(self, unit: str) -> bool:
+        """Whether systemd starts the unit no more because it failed too often: that is for a person to lift."""
+        return self.manager.live and self.manager.state(unit).result == "start-limit-hit"
+
     def settle_abandoned(self, now: int) -> int:
         """For the worker: actions that were reserved and never came to root, or whose account is gone; gives how many.
 

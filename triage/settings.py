@@ -27,18 +27,21 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from triage.model import InputError
+from triage.model import InputError, Level
 from triage.shipped import is_checkout
 
 ETC = Path("/etc/triage")
 VAR = Path("/var/lib/triage")
 USER = "triage"
 UNIT_FOLDERS = (Path("/etc/systemd/system"), Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
+_DAY, _CLOCK = "(?:mon|tue|wed|thu|fri|sat|sun)", "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+WINDOW = f"(?:({_DAY})(?:-({_DAY}))? )?({_CLOCK})-({_CLOCK})"  # 'Sat-Sun 01:00-05:00'; local time
 EVENTS = (
     "incident.opened",
     "incident.repeated",
     "incident.regressed",
     "incident.resolved",
+    "action.proposed",
     "action.started",
     "action.verified",
     "action.rolled_back",
@@ -114,6 +117,29 @@ class Guards(BaseModel):
     breaker_seconds: int = Field(default=1800, ge=1)
 
 
+class AutonomyRule(BaseModel):
+    """How far triage goes for rules and units of these names (globs). Of several that fit the last one holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: str = "*"
+    unit: str = "*"
+    level: Level
+
+
+class Autonomy(BaseModel):
+    """What is done about a crash unasked. Off by default: `observe`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Level = Level.OBSERVE
+    rules: tuple[AutonomyRule, ...] = ()
+    windows: tuple[Annotated[str, Field(pattern=f"(?i)^{WINDOW}$")], ...] = ()
+    history: int = Field(default=1, ge=1)  # how often a remedy must have held on this host before
+    fresh_seconds: int = Field(default=900, ge=1)  # older crashes are news for people only
+    shadow: bool = False
+
+
 class Settings(BaseSettings):
     """Everything that can be set. `load_settings()` makes it; the paths that were left out are filled in."""
 
@@ -133,6 +159,7 @@ class Settings(BaseSettings):
     ] = ()  # folders, over the shipped ones and the site's
     web: Web = Web()
     guards: Guards = Guards()
+    autonomy: Autonomy = Autonomy()
     webhooks: tuple[Webhook, ...] = ()
     rollback_window_seconds: int = Field(default=600, ge=0)  # how long a signature must stay away after an action
     retention_days: int = Field(default=90, ge=1)

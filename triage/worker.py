@@ -41,6 +41,7 @@ class Round:
     imported: int = 0
     abandoned: int = 0  # settled because nothing of them is left
     filed: int = 0
+    decided: int = 0  # crashes on which autonomy has said its word
     events: int = 0  # handed to the channels
     watched: int = 0
     pruned: Pruned | None = None
@@ -64,6 +65,7 @@ class Worker:
         results: Callable[[], Iterable[ActionResult]] = tuple,
         file_rollback: FilesRollbacks | None = None,
         settle_abandoned: Callable[[int], int] = lambda now: 0,
+        decide: Callable[[int], int] = lambda now: 0,
         retention: int = 90 * DAY,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -72,6 +74,7 @@ class Worker:
         self._results = results
         self._file_rollback = file_rollback
         self._settle_abandoned = settle_abandoned
+        self._decide = decide
         self._retention = retention
         self._chance = chance
         self._pruned_at: int | None = None
@@ -88,6 +91,7 @@ class Worker:
         self._guard(done, lambda: self._settle(done, now))
         self._guard(done, lambda: self._file(done, now))
         self._guard(done, lambda: self._watch(done, now))
+        self._guard(done, lambda: self._act(done, now))
         self._guard(done, lambda: self._deliver(done, now, patience))
         if self._pruned_at is None or now - self._pruned_at >= PRUNE_EVERY:
             self._guard(done, lambda: self._prune(done, now))
@@ -126,6 +130,9 @@ class Worker:
 
     def _watch(self, done: Round, now: int) -> None:
         done.watched = self._store.watch_windows(now)
+
+    def _act(self, done: Round, now: int) -> None:
+        done.decided = self._decide(now)
 
     def _prune(self, done: Round, now: int) -> None:
         done.pruned = self._store.prune(now - self._retention)

@@ -1,7 +1,7 @@
-"""`triage guards`: what holds triage back on this host, and how a person lets it go on.
+"""`triage guards`: what holds triage back on this host, what autonomy decided, and a person's word on either.
 
-Shows the breaker and the rules that failed a proof; `reset` is the only way to close the one and to trust the other
-again. Called by the command line; changes rows of the store and nothing else.
+Shows the breaker, the rules that failed a proof and the latest decisions; `reset` is the only way to close the one and
+to trust the other again, `approve` the yes that a prepared plan waits for. Called by the command line.
 """
 
 from __future__ import annotations
@@ -51,12 +51,20 @@ def guards(context: click.Context, as_json: bool) -> None:
 def show(as_json: bool) -> None:
     """What holds triage back on this host now."""
     with _store() as (store, session):
-        found, limits = store.guarded(), session.settings.guards
+        found, limits, decided = store.guarded(), session.settings.guards, store.decisions(limit=10)
     breaker = found.breaker
     if as_json:
         opened = {"open": breaker.opened_at is not None, "opened_at": iso(breaker.opened_at), "why": breaker.why}
         demoted = [document(row) | {"since": iso(row.since)} for row in found.demotions]
-        print_json({"schema": 1, "breaker": opened, "demotions": demoted, "limits": limits.model_dump()})
+        print_json(
+            {
+                "schema": 1,
+                "breaker": opened,
+                "demotions": demoted,
+                "limits": limits.model_dump(),
+                "decisions": [document(row) | {"decided_at": iso(row.decided_at)} for row in decided],
+            }
+        )
         return
     if breaker.opened_at is None:
         click.echo(f"breaker  closed; opens at {limits.breaker_actions} actions in {limits.breaker_seconds} s")
@@ -66,6 +74,11 @@ def show(as_json: bool) -> None:
     click.echo(f"a day    {a_day}")
     rows = [(row.rule, row.unit, moment(row.since), row.why) for row in found.demotions]
     table(("DEMOTED RULE", "UNIT", "SINCE", "WHY"), rows)
+    cells = [
+        (moment(row.decided_at), str(row.incident), f"{'would be ' * row.shadow}{row.verdict}", row.unit, row.text)
+        for row in decided
+    ]
+    table(("DECIDED", "INCIDENT", "VERDICT", "UNIT", "TEXT"), cells)
 
 
 @guards.command()
@@ -86,3 +99,26 @@ def reset(rule: str | None, unit: str | None) -> None:
             click.echo("the breaker is closed; actions are counted anew")
         else:
             click.echo("the breaker is not open", err=True)
+
+
+@guards.command()
+@click.argument("incident", type=click.IntRange(min=1))
+def approve(incident: int) -> None:
+    """Say yes to the plan that waits for INCIDENT: exactly that one is applied, or nothing."""
+    from triage.autonomy import still_the_same
+    from triage.cli.actions import _follow, _requester
+    from triage.model import Refused
+    from triage.request import newest_document
+    from triage.store import Verdict
+
+    with _requester() as (requester, session):
+        waiting = next(iter(requester.store.decisions(incident=incident, limit=1)), None)
+        if waiting is None or waiting.verdict is not Verdict.WAITING or waiting.shadow:
+            raise Refused(f"nothing waits for a yes on incident {incident}: triage apply {incident} plans anew")
+        view = requester.store.incident(incident)
+        document_ = newest_document(view)
+        plan = requester.plan(view.incident, document_, waiting.remedy, waiting.action, waiting.plan["time"])
+        if not still_the_same(waiting, plan):
+            raise Refused(f"{plan.unit} was changed since the plan was made: triage apply {incident} plans anew")
+        requester.apply(plan, plan.action, plan.time, session.who)
+        _follow(requester, plan.action)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from triage.dashboard.desk import UnitState
     from triage.request import Requester
+    from triage.rulebase.rule import Rules
     from triage.settings import Settings
     from triage.store import Store
     from triage.worker import Worker
@@ -18,19 +19,36 @@ if TYPE_CHECKING:
 DAY = 86_400_000_000  # microseconds
 
 
-def make_worker(settings: Settings, requester: Requester) -> Worker:
+def make_worker(settings: Settings, requester: Requester, *, shadow: bool = False) -> Worker:
     """The worker with this configuration's channels; it files rollbacks through the same hands as everybody."""
+    from triage.autonomy import Deciding
     from triage.channels import open_channels
     from triage.worker import Worker
 
+    rules = rules_here(settings)
+    deciding = Deciding(settings.autonomy, requester.store, requester, rule=rules.get, shadow=shadow)
     return Worker(
         requester.store,
         open_channels(settings),
         results=requester.ledger.results,
         file_rollback=requester.file_rollback,
         settle_abandoned=requester.settle_abandoned,
+        decide=deciding.round,
         retention=settings.retention_days * DAY,
     )
+
+
+def rules_here(settings: Settings) -> Rules:
+    """The rules in force; none where a file is broken: what rests on them is then left to people."""
+    from triage.model import TriageError
+    from triage.rulebase.rule import Rules
+    from triage.rulebase.rulecache import cached_rules
+    from triage.rulebase.rulefile import rule_folders
+
+    try:
+        return cached_rules(rule_folders(*settings.rules))
+    except TriageError:
+        return Rules(())
 
 
 def make_dashboard(

@@ -128,9 +128,13 @@ def watch(specs: str) -> None:
         store.close()
 
 
+_SHADOW = click.option("--shadow", is_flag=True, help="Write down what [autonomy] would do, and do nothing.")
+
+
 @click.command()
-def worker() -> None:
-    """Deliver alerts, import the results of actions, file rollbacks that are due, prune."""
+@_SHADOW
+def worker(shadow: bool) -> None:
+    """Deliver alerts, import the results of actions, file rollbacks that are due, decide, prune."""
     from triage.cli.identity import enter
     from triage.cli.parts import make_worker
     from triage.request import Requester
@@ -139,7 +143,7 @@ def worker() -> None:
     start_logging()
     settings, stop, heart = enter().settings, Stop(), Heart()
     store = open_store(settings, upgrade=True)
-    at_work = make_worker(settings, Requester(settings, store))
+    at_work = make_worker(settings, Requester(settings, store), shadow=shadow)
     notify("READY=1", "STATUS=at work")
     try:
         while not stop:
@@ -185,7 +189,8 @@ def web(host: str | None, port: int | None, read_only: bool) -> None:
 @click.option("--source", "sources", metavar="SPEC", multiple=True, help="What to read; may be given several times.")
 @click.option("--host", help="Address of the dashboard; loopback only.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of the dashboard.")
-def run(read_only: bool, sources: tuple[str, ...], host: str | None, port: int | None) -> None:
+@_SHADOW
+def run(read_only: bool, sources: tuple[str, ...], host: str | None, port: int | None, shadow: bool) -> None:
     """Watch, worker and dashboard in one command; Ctrl-C ends all three."""
     from triage.cli.identity import enter
 
@@ -195,7 +200,7 @@ def run(read_only: bool, sources: tuple[str, ...], host: str | None, port: int |
     wanted = [["watch", "--source", spec] for spec in sources or ("journal:",)]
     wanted.append(["web", *web_options, *(["--read-only"] if read_only else [])])
     if not read_only:
-        wanted.append(["worker"])
+        wanted.append(["worker", *(["--shadow"] if shadow else [])])
     children = [Child(arguments) for arguments in wanted]
     try:
         while not stop:

@@ -176,6 +176,7 @@ class Rule:
     references: tuple[str, ...] = ()
     applies: str | None = None  # releases it is about: '>=0.5.0,<0.5.14'
     fixed_in: str | None = None
+    stable: bool = False  # proved well enough that its remedies may be applied unasked, where the site wants that
     false_positives: tuple[str, ...] = ()
 
 

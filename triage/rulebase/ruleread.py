@@ -54,6 +54,7 @@ _RULE = (
         "references",
         "applies",
         "fixed_in",
+        "stable",
         "false_positives",
     ],
     ["title", "cause", "severity", "match"],
@@ -89,6 +90,7 @@ def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
         references=r.texts(keys.get("references")),
         applies=_specifier(r, keys.get("applies")),
         fixed_in=r.text(keys.get("fixed_in")) or None,
+        stable=bool(r.boolean(keys.get("stable"))),
         false_positives=r.texts(keys.get("false_positives")),
     )
     _placeholders(r, keys, rule)

@@ -14,7 +14,7 @@ from typing import Any
 from triage.document import finding_document
 from triage.model import ActionResult, Context, Finding, FindingEvent, Refused, Request, Severity, Tried
 from triage.settings import Settings
-from triage.store import action, guard, history, incident, metrics, outbox, position, query
+from triage.store import action, decision, guard, history, incident, metrics, outbox, position, query
 from triage.store.database import Database
 from triage.store.guard import Limits
 from triage.store.record import record_event
@@ -23,6 +23,7 @@ from triage.store.rows import (
     Breaker,
     Counter,
     CrashRow,
+    Decision,
     Demotion,
     DueDelivery,
     Guarded,
@@ -37,6 +38,7 @@ from triage.store.rows import (
     SourceHealth,
     TimelineRow,
     UnitSeen,
+    Verdict,
     WantedRollback,
 )
 from triage.store.upkeep import prune
@@ -48,6 +50,7 @@ __all__ = [
     "Busy",
     "Counter",
     "CrashRow",
+    "Decision",
     "Demotion",
     "DueDelivery",
     "Guarded",
@@ -63,6 +66,7 @@ __all__ = [
     "Store",
     "TimelineRow",
     "UnitSeen",
+    "Verdict",
     "WantedRollback",
     "open_store",
 ]
@@ -249,6 +253,28 @@ class Store:
         """Actions in force, oldest first."""
         with self._database.read() as tx:
             return query.workarounds(tx, unit)
+
+    # ------------------------------------------------------------ autonomy
+
+    def undecided(self, since: int) -> tuple[CrashRow, ...]:
+        """Failures of this host that ended after that time and on which nothing was decided yet."""
+        with self._database.read() as tx:
+            return decision.undecided(tx, self.host, since)
+
+    def decide(self, made: Decision) -> None:
+        """One decision a crash; the last word on it stays."""
+        with self._database.write() as tx:
+            decision.decide(tx, self.host, made, self._base_url)
+
+    def decisions(self, *, incident: int | None = None, limit: int = 50) -> tuple[Decision, ...]:
+        """What was decided, newest first."""
+        with self._database.read() as tx:
+            return decision.decisions(tx, self.host, limit, incident)
+
+    def proved(self, rule: str, remedy: str) -> int:
+        """How often that remedy of that rule held through its window on this host."""
+        with self._database.read() as tx:
+            return decision.proved(tx, self.host, rule, remedy)
 
     # ------------------------------------------------------------ incidents
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from triage.model import ActionState, Edit, Grade, Outcome, Phase, Severity, Step
+from triage.model import ActionState, Edit, Grade, Level, Outcome, Phase, Severity, Step
 
 Row = TypeVar("Row")
 
@@ -182,6 +182,32 @@ class Demotion:
 class Guarded:
     breaker: Breaker
     demotions: tuple[Demotion, ...]
+
+
+class Verdict(StrEnum):
+    HELD = "held"  # there is nothing to offer, or the guards said no
+    PROPOSED = "proposed"
+    WAITING = "waiting"  # for a person's yes
+    FILING = "filing"  # about to be filed: a kill here leaves it undone
+    FILED = "filed"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What autonomy made of one crash. `shadow`: what it would have made of it."""
+
+    crash: int
+    incident: int
+    unit: str
+    rule: str
+    level: Level
+    verdict: Verdict = Verdict.HELD
+    remedy: str = ""
+    text: str = ""
+    action: str = ""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    shadow: bool = False
+    decided_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)

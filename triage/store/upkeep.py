@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, delete, exists, func, or_, select
 
 from triage.schema import action as actions
 from triage.schema import crash as crashes
-from triage.schema import delivery, outbox, timeline
+from triage.schema import decision, delivery, outbox, timeline
 from triage.schema import incident as incidents
 from triage.store.rows import IncidentState, Pruned
 
@@ -31,6 +31,7 @@ def prune(tx: Connection, before: int) -> Pruned:
     ).rowcount
     tx.execute(delete(timeline).where(timeline.c.incident.in_(ended)))
     tx.execute(delete(timeline).where(timeline.c.time < before, timeline.c.kind == "crash"))
+    tx.execute(delete(decision).where(decision.c.decided_at < before))
     left = select(crashes.c.incident)
     dropped = tx.execute(delete(incidents).where(incidents.c.id.in_(ended), incidents.c.id.not_in(left))).rowcount
     return Pruned(crashes=gone, incidents=dropped, events=_events(tx, before))
