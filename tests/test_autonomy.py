@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,6 +116,11 @@ class FakeHands:
 
     def gave_up(self, unit: str) -> bool:
         return False
+
+    def rungs(
+        self, ladder: Sequence[Mapping[str, Any]], incident: IncidentRow, document: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        return ladder
 
     def action_name(self, incident: int) -> str:
         return f"i{incident}-{len(self.filed) + 9}"

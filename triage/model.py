@@ -486,7 +486,7 @@ class Request:
     """What the unprivileged side asks of root. Root believes nothing in it but what it can check itself."""
 
     action: str  # the action's name, [a-z0-9._-]{1,64}; also the request's file name
-    kind: str  # apply | rollback
+    kind: str  # apply | rollback | retire: a rollback with the proof of an apply
     unit: str
     incident: int
     rule: str
@@ -497,7 +497,7 @@ class Request:
     uid: int
     sudo_uid: int | None
     time: int
-    target: str | None = None  # rollback: the action to undo
+    target: str | None = None  # the action to undo; of an apply that puts something back: what it answers
     verify: bool = True
     reason: str = ""  # who or what asked: operator, window ...
     root: str = ""  # folder of --root; '' for the machine itself. Root's one-shot refuses any but its own

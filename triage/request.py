@@ -22,6 +22,7 @@ from triage.actions import durable
 from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
 from triage.actions.spool import Spool
+from triage.debt import UNKNOWN
 from triage.ladder import known_bad, opposed
 from triage.model import (
     EMPTY,
@@ -50,7 +51,7 @@ from triage.units.dropin import outdated, standing
 from triage.units.flags import spelled
 from triage.units.servers import installed
 from triage.units.systemctl import Folder, Manager, NotKnown, Systemd, is_active
-from triage.units.unitfile import effective
+from triage.units.unitfile import effective, own_drop_in
 from triage.units.userunits import find_user_unit, instruct
 
 PATH_UNIT = "triage-apply.path"
@@ -119,17 +120,22 @@ class Requester:
         if self.root is None and incident.host not in ("", self.store.host):
             raise Refused(f"{incident.unit} runs on {incident.host}, this is {self.store.host}: apply it there")
         rule, found = find_remedy(document, remedy)
+        return self._work_out(incident.unit, incident.number, rule, found, document, name, time)
+
+    def _work_out(
+        self, unit_name: str, incident: int, rule: str, found: Remedy, document: Mapping[str, Any], name: str, time: int
+    ) -> Plan:
         policy = self._policy()
-        unit, owner = self._unit(incident.unit)
+        unit, owner = self._unit(unit_name)
         release = installed(unit, self._root) or document.get("sglang_version")  # in a container only the log tells
         found = hinted(respelled(found, release), spelled(effective(unit)), release)
         known = standing(self.ledger.results(), unit.name, self._root)
         tried = () if self.root else self.store.tried(unit.name)
         logged = document.get("context", {}).get("flags", {})
-        found = searched(found, as_it_stands(unit, known), logged, incident.number, tried, self.store.crashed_with)
+        found = searched(found, as_it_stands(unit, known), logged, incident, tried, self.store.crashed_with)
         result = plan(
             unit,
-            incident.number,
+            incident,
             rule,
             found,
             known,
@@ -182,33 +188,61 @@ class Requester:
         """File it under that name, recorded in the store first."""
         self._file(replace(self._request(plan, name, time, who), verify=verify), plan, who)
 
-    def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "") -> None:
-        """Plan the undoing of that action as things are now, and file it."""
+    def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "", retire: bool = False) -> None:
+        """Plan the undoing of that action as things are now, and file it. `retire`: with the proof of an apply."""
         now = self.clock()
         undo = self.plan_rollback(action, name, now)
-        request = replace(self._request(undo, name, now, reason or who), kind="rollback", target=action.name, edits=())
+        kind = "retire" if retire else "rollback"
+        request = replace(self._request(undo, name, now, reason or who), kind=kind, target=action.name, edits=())
         self._file(request, undo, who)
+
+    def put_back(self, retired: ActionRow, name: str, reason: str) -> None:
+        """The crash came back without what was retired: the same edits again, as the unit is now."""
+        now, old = self.clock(), self.store.action(retired.target or "")
+        cure = Remedy(old.remedy, "flag", old.title, old.cost, True, old.edits, applicable=True)
+        again = self._work_out(old.unit, old.incident, old.rule, cure, {}, name, now)
+        request = replace(self._request(again, name, now, reason), target=retired.name)
+        self.store.still_needed(old.name, name, self.release(old.unit) or UNKNOWN)
+        self._file(request, again, "triage")
+
+    def release(self, unit: str) -> str | None:
+        """Of SGLang, as installed for that unit; None where its files do not tell."""
+        try:
+            return installed(self.manager.read_unit(unit), self._root)
+        except (TriageError, OSError):
+            return None
+
+    def removed_by_hand(self, action: ActionRow) -> bool:
+        """Whether the drop-in that holds it is gone (systemctl revert, rm). False while anything is under way."""
+        if action.root != self._root or self._under_way(action.unit):
+            return False
+        known = standing(self.ledger.results(), action.unit, self._root)
+        held = action.name in {item.action for item in known.actions}
+        if not held or any(own_drop_in(file.path) for file in self.manager.read_unit(action.unit).files):
+            return False
+        # An undoing that came and went between the looks would have changed what is in force.
+        return not self._under_way(action.unit) and known == standing(self.ledger.results(), action.unit, self._root)
 
     def file_rollback(self, wanted: WantedRollback, now: int) -> str:
         """For the worker, whose window saw the signature again. The name of the request; asked twice, it files once.
 
         What can never be filed (the action is gone, its file was changed by hand) is told in the store instead.
         """
-        name = f"{wanted.action}-back"[:64]
-        if name in self._used():
-            return name
         action = self.store.action(wanted.action)
-        if not action.in_force:
+        retired = action.kind == "retire"
+        name = f"{wanted.action[:58]}-{'again' if retired else 'back'}"
+        if name in self._used() or not (retired or action.in_force):
             return name
         self._check_free(action.unit)
         try:
-            self.rollback(action, name, "triage", reason=wanted.reason[:500])
+            if retired:
+                self.put_back(action, name, wanted.reason[:500])
+            else:
+                self.rollback(action, name, "triage", reason=wanted.reason[:500])
         except Busy:
             raise
         except Refused as reason:
-            self.store.note(
-                wanted.incident, f"the rollback of {wanted.action} was not asked for: {reason}", "triage", now
-            )
+            self.store.note(wanted.incident, f"{wanted.action} was not taken back: {reason}", "triage", now)
         return name
 
     def gave_up(self, unit: str) -> bool:
@@ -299,11 +333,12 @@ class Requester:
 
     def _check_free(self, unit: str) -> None:
         """One action at a time: two plans of one moment cannot both be what the operator saw."""
-        for request in (*self.ledger.claims(), *self.spool.waiting_requests()):
-            if request.unit == unit and request.root == self._root:
-                raise Busy(
-                    f"{request.action} is under way on {unit}: wait for its end (triage actions show {request.action})"
-                )
+        if busy := self._under_way(unit):
+            raise Busy(f"{busy} is under way on {unit}: wait for its end (triage actions show {busy})")
+
+    def _under_way(self, unit: str) -> str:
+        requests = (*self.spool.waiting_requests(), *self.ledger.claims())
+        return next((one.action for one in requests if one.unit == unit and one.root == self._root), "")
 
     def _request(self, plan: Plan, name: str, time: int, reason: str) -> Request:
         return Request(

@@ -47,6 +47,8 @@ EVENTS = (
     "action.rolled_back",
     "action.rollback_failed",
     "action.refused",
+    "action.retired",
+    "workaround.retirable",
     "breaker.opened",
 )
 

@@ -42,6 +42,7 @@ class Round:
     abandoned: int = 0  # settled because nothing of them is left
     filed: int = 0
     decided: int = 0  # crashes on which autonomy has said its word
+    debts: int = 0  # workarounds proposed for retirement, or closed because a hand removed them
     events: int = 0  # handed to the channels
     watched: int = 0
     pruned: Pruned | None = None
@@ -66,6 +67,7 @@ class Worker:
         file_rollback: FilesRollbacks | None = None,
         settle_abandoned: Callable[[int], int] = lambda now: 0,
         decide: Callable[[int], int] = lambda now: 0,
+        collect_debts: Callable[[int], int] = lambda now: 0,
         retention: int = 90 * DAY,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -75,6 +77,7 @@ class Worker:
         self._file_rollback = file_rollback
         self._settle_abandoned = settle_abandoned
         self._decide = decide
+        self._collect_debts = collect_debts
         self._retention = retention
         self._chance = chance
         self._pruned_at: int | None = None
@@ -92,6 +95,7 @@ class Worker:
         self._guard(done, lambda: self._file(done, now))
         self._guard(done, lambda: self._watch(done, now))
         self._guard(done, lambda: self._act(done, now))
+        self._guard(done, lambda: self._collect(done, now))
         self._guard(done, lambda: self._deliver(done, now, patience))
         if self._pruned_at is None or now - self._pruned_at >= PRUNE_EVERY:
             self._guard(done, lambda: self._prune(done, now))
@@ -133,6 +137,9 @@ class Worker:
 
     def _act(self, done: Round, now: int) -> None:
         done.decided = self._decide(now)
+
+    def _collect(self, done: Round, now: int) -> None:
+        done.debts = self._collect_debts(now)
 
     def _prune(self, done: Round, now: int) -> None:
         done.pruned = self._store.prune(now - self._retention)

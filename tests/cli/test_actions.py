@@ -259,5 +259,5 @@ def test_remedies_are_found_by_their_id_in_the_document(store: Store, incident: 
 
 
 def test_every_command_is_registered() -> None:
-    for name in ("apply", "rollback", "actions", "workarounds", "verify"):
+    for name in ("apply", "rollback", "actions", "verify"):
         assert getattr(commands, name).name == name

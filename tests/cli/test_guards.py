@@ -51,3 +51,19 @@ def test_a_demoted_rule_is_shown_and_trusted_again(store: Store, run: Type) -> N
     assert run("guards", "reset", "dflash-none", UNIT).exit_code == 0
     assert store.guarded().demotions == ()
     assert run("guards", "reset", "dflash-none", UNIT).exit_code == 2
+
+
+def test_a_workaround_says_when_it_may_go(store: Store, run: Type) -> None:
+    store.import_result(made_result("b1"), T0)
+    assert run("workarounds", "until", "b1").exit_code == 2
+    assert run("workarounds", "until", "b1", "--release", "soon").exit_code == 2
+    assert run("workarounds", "until", "b1", "--release", "0.6.1", "--date", "2020-01-31").exit_code == 0
+    listed = run("workarounds", "list")
+    assert "b1: it was to stay until 2020-01-31" in listed.stdout
+    assert "triage workarounds retire b1" in listed.stdout
+    (item,) = json.loads(run("workarounds", "list", "--json").stdout)["items"]
+    assert item["retire_when"] == "release 0.6.1 or 2020-01-31 00:00Z"
+    assert item["still_needed_on"] == []
+    assert run("workarounds", "until", "b1", "--clear").exit_code == 0
+    assert "NOW" not in run("workarounds", "list").stdout
+    assert run("workarounds", "until", "a0", "--clear").exit_code == 2

@@ -117,9 +117,11 @@ class Carrier:
             unit = self.manager.read_unit(request.unit)
             known = standing(self.ledger.results(), unit.name, self.root)
             self._check_unit(request, unit)
-            if request.kind == "rollback" and known.digest and not self._digest(unit.name):
+            if request.kind != "apply" and known.digest and not self._digest(unit.name):
                 return self._removed_by_hand(record, known)
             check_own_file(unit, known, self.root)
+            if request.kind == "retire" and self.manager.live and self._was(unit.name) == "stopped":
+                raise Refused(f"{unit.name} is stopped, nothing could be proved: start it, or triage rollback instead")
         with record.step("render"):
             rendered = self._render(request, unit, known)
             if _digest_of(rendered.text) != request.result_digest:
@@ -239,13 +241,17 @@ class Carrier:
             record.settle(ActionState.UNDONE, text, request.result_digest)
             return
         self._probe(record, invocation)
+        if request.kind == "retire":
+            text = f"{request.target} is retired; {request.unit} serves without it: {record.result.steps[-1].text}"
+            record.settle(ActionState.UNDONE, text, request.result_digest)
+            return
         text = f"{request.unit} serves with the change: ready after {answer.seconds:.0f} s, "
         record.settle(ActionState.VERIFIED, text + record.result.steps[-1].text, request.result_digest)
 
     def _leave_stopped(self, record: Record, why: str) -> None:
         """Whoever stopped the unit wants it so: it is neither started again nor is the change blamed for it."""
         request = record.request
-        if request.kind == "rollback":
+        if request.kind != "apply":
             record.settle(
                 ActionState.UNDONE, f"{request.target} is undone; {why} and is left so", request.result_digest
             )
@@ -361,6 +367,10 @@ class Carrier:
             text = (
                 f"{text}; {drop_in_path(request.unit)} still holds it: {undo} takes it away or says what to do by hand"
             )
+        if request.kind == "retire" and now == request.result_digest:
+            record.measure(well="no")  # it is gone, and what was to come back did not: so it is undone
+            record.settle(ActionState.UNDONE, f"{request.target} is undone, but {text}", now)
+            return
         record.settle(ActionState.ROLLBACK_FAILED, text, now)
 
     def _restore(self, record: Record) -> None:
@@ -383,7 +393,7 @@ class Carrier:
     def _close_target(self, record: Record) -> None:
         """What was undone says so in its own result too."""
         request = record.request
-        if request.kind != "rollback" or record.result.state is not ActionState.UNDONE:
+        if request.kind == "apply" or record.result.state is not ActionState.UNDONE:
             return
         by_hand = record.kept.get("by_hand") == "1"
         for result in self.ledger.results():

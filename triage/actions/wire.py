@@ -64,9 +64,9 @@ def _request(content: Mapping[str, Any]) -> Request:
 
 
 def _check_sense(request: Request) -> None:
-    if request.kind not in ("apply", "rollback"):
+    if request.kind not in ("apply", "rollback", "retire"):
         raise Refused("the request is neither to apply nor to roll back")
-    if (request.kind == "rollback") != (request.target is not None) or (request.kind == "apply") != bool(request.edits):
+    if (request.kind != "apply" and request.target is None) or (request.kind == "apply") != bool(request.edits):
         raise Refused("the request lacks its edits or its target")
     if request.result_digest and not _DIGEST.fullmatch(request.result_digest):
         raise Refused("the request's result digest is none")

@@ -28,7 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "rollback": ("actions", "Undo an action."),
     "actions": ("actions", "List and show actions."),
     "guards": ("guards", "What holds triage back: the breaker, rules that failed."),
-    "workarounds": ("actions", "Applied remedies still in force."),
+    "workarounds": ("workarounds", "Applied remedies still in force, and their retiring."),
     "verify": ("actions", "Probe a unit's server with a real request."),
     "units": ("units", "SGLang units found, their flags, version and state."),
     "rules": ("authoring", "List, show, check, try and draft rules."),

@@ -1,4 +1,4 @@
-"""`triage apply | rollback | actions | workarounds | verify`: remedies, from the plan to the proof.
+"""`triage apply | rollback | actions | verify`: remedies, from the plan to the proof.
 
 Nothing here touches a unit. `triage.request` plans and files; root's one-shot does, and this shows its steps as they
 come. Exit codes by what became of the action: 0 in force or undone, 3 refused, 4 rolled back, 5 rollback failed.
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from triage.store import ActionRow, IncidentView
 
 Command = Callable[..., None]
-_ROOT = click.option(
+ROOT = click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Read and write unit files below this folder; restart nothing.",
 )
-_DRY = click.option("--dry-run", is_flag=True, help="Show plan and diff, change nothing.")
-_YES = click.option("--yes", is_flag=True, help="Do not ask.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+DRY = click.option("--dry-run", is_flag=True, help="Show plan and diff, change nothing.")
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 MARKS = {"running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
 
 
 @contextmanager
-def _requester(root: Path | None = None) -> Iterator[tuple[Requester, Session]]:
+def hands_here(root: Path | None = None) -> Iterator[tuple[Requester, Session]]:
     from triage.cli.identity import enter
     from triage.request import Requester
     from triage.store import open_store
@@ -64,13 +64,13 @@ def _now() -> int:
     metavar="ID",
     help="This one; else the first that fits, unless it is unconfirmed and a better way stands above.",
 )
-@_DRY
-@_YES
+@DRY
+@YES
 @click.option("--no-verify", is_flag=True, help="Neither wait until the unit is ready nor probe it.")
-@_ROOT
+@ROOT
 def apply(incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify: bool, root: Path | None) -> None:
     """Apply a remedy of INCIDENT: plan, diff, question, drop-in, restart, proof; back if it does not prove itself."""
-    with _requester(root) as (requester, session):
+    with hands_here(root) as (requester, session):
         view = _view(requester, incident)
         plan, passed = _plan(requester, view, wanted)
         for reason in passed:
@@ -80,29 +80,30 @@ def apply(incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify
             return
         _ask(yes, f"Apply this to {plan.unit}{' and restart it' if root is None else ''}?")
         requester.apply(plan, plan.action, plan.time, session.who, verify=not no_verify)
-        _follow(requester, plan.action)
+        follow(requester, plan.action)
 
 
 @click.command()
 @click.argument("action")
-@_DRY
-@_YES
-@_ROOT
+@DRY
+@YES
+@ROOT
 def rollback(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
     """Undo ACTION: its edit goes, others on the unit stay; the last one leaves the files as they were before."""
-    _undo(action, dry_run, yes, root, "")
+    undo(action, dry_run, yes, root)
 
 
-def _undo(action: str, dry_run: bool, yes: bool, root: Path | None, reason: str) -> None:
-    with _requester(root) as (requester, session):
+def undo(action: str, dry_run: bool, yes: bool, root: Path | None, *, reason: str = "", retire: bool = False) -> None:
+    """Take an action back; `retire`: because it is needed no more, with the proof of an apply."""
+    with hands_here(root) as (requester, session):
         row = requester.store.action(action)
         name = requester.action_name(row.incident)
         _show_plan(requester.plan_rollback(row, name, _now()))
         if dry_run:
             return
         _ask(yes, f"Undo {action} on {row.unit}{' and restart it' if root is None else ''}?")
-        requester.rollback(row, name, session.who, reason=reason)
-        _follow(requester, name)
+        requester.rollback(row, name, session.who, reason=reason, retire=retire)
+        follow(requester, name)
 
 
 def _view(requester: Requester, number: int) -> IncidentView:
@@ -168,7 +169,7 @@ def _assigned(name: str, after: str | None) -> str:
     return name if after is None else f"{name}={after}"
 
 
-def _follow(requester: Requester, name: str) -> None:
+def follow(requester: Requester, name: str) -> None:
     """Root's steps as they come, on stderr; then the end, and its exit code."""
     told: dict[int, str] = {}
     result = None
@@ -222,10 +223,10 @@ def actions() -> None:
 @click.option("--unit", help="Only this unit's.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--before", help="The next page: what the page before gave as `next`.")
-@_JSON
+@JSON
 def list_(unit: str | None, limit: int, before: str | None, as_json: bool) -> None:
     """Newest first."""
-    with _requester() as (requester, _):
+    with hands_here() as (requester, _):
         page = requester.store.actions(unit=unit, limit=limit, before=before)
         breaker = requester.store.guarded().breaker
     if as_json:
@@ -243,10 +244,10 @@ def list_(unit: str | None, limit: int, before: str | None, as_json: bool) -> No
 
 @actions.command()
 @click.argument("action")
-@_JSON
+@JSON
 def show(action: str, as_json: bool) -> None:
     """One action: what was asked, the diff, each step, the end."""
-    with _requester() as (requester, _):
+    with hands_here() as (requester, _):
         row = requester.store.action(action)
     if as_json:
         print_json({"schema": 1, "action": document(row)})
@@ -273,58 +274,12 @@ def show(action: str, as_json: bool) -> None:
             echo(line)
 
 
-@click.group(invoke_without_command=True)
-@click.option("--unit", help="Only this unit's.")
-@_JSON
-@click.pass_context
-def workarounds(context: click.Context, unit: str | None, as_json: bool) -> None:
-    """Applied remedies still in force: the debt. Without a command: `list`."""
-    if context.invoked_subcommand is None:
-        context.invoke(debts, unit=unit, as_json=as_json)
-    elif unit or as_json:
-        raise click.UsageError(f"--unit and --json go after `{context.invoked_subcommand}`")
-
-
-@workarounds.command("list")
-@click.option("--unit", help="Only this unit's.")
-@_JSON
-def debts(unit: str | None, as_json: bool) -> None:
-    """Oldest first, with what each of them costs."""
-    with _requester() as (requester, _):
-        rows = requester.store.workarounds(unit)
-        notes = {row.name: requester.outdated(row) for row in rows}
-    if as_json:
-        print_json({"schema": 1, "items": [document(row) | {"note": notes[row.name] or None} for row in rows]})
-        return
-    cells = [
-        (row.name, str(row.state), moment(row.effective_at), row.unit, row.remedy, row.cost or "-") for row in rows
-    ]
-    table(("ACTION", "STATE", "SINCE", "UNIT", "REMEDY", "COST"), cells)
-    for row in rows:
-        if row.state == "rollback-failed":
-            click.echo(f"{row.name}: {clean(row.text)}", err=True)
-    for note in dict.fromkeys(filter(None, notes.values())):
-        click.echo(f"note: {clean(note)}", err=True)
-    if not rows:
-        click.echo("No workarounds are in force.", err=True)
-
-
-@workarounds.command()
-@click.argument("action")
-@_DRY
-@_YES
-@_ROOT
-def retire(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
-    """Take a workaround back because it is needed no more."""
-    _undo(action, dry_run, yes, root, "retired: needed no more")
-
-
 @click.command()
 @click.argument("unit")
 @click.option(
     "--timeout", type=click.FloatRange(1, 3600), default=300, show_default=True, help="Seconds for the answer."
 )
-@_JSON
+@JSON
 def verify(unit: str, timeout: float, as_json: bool) -> None:
     """Probe UNIT's server with one short request, as a client of it would."""
     from triage.actions.probe import Answer

@@ -106,12 +106,12 @@ def reset(rule: str | None, unit: str | None) -> None:
 def approve(incident: int) -> None:
     """Say yes to the plan that waits for INCIDENT: exactly that one is applied, or nothing."""
     from triage.autonomy import still_the_same
-    from triage.cli.actions import _follow, _requester
+    from triage.cli.actions import follow, hands_here
     from triage.model import Refused
     from triage.request import newest_document
     from triage.store import Verdict
 
-    with _requester() as (requester, session):
+    with hands_here() as (requester, session):
         waiting = next(iter(requester.store.decisions(incident=incident, limit=1)), None)
         if waiting is None or waiting.verdict is not Verdict.WAITING or waiting.shadow:
             raise Refused(f"nothing waits for a yes on incident {incident}: triage apply {incident} plans anew")
@@ -121,4 +121,4 @@ def approve(incident: int) -> None:
         if not still_the_same(waiting, plan):
             raise Refused(f"{plan.unit} was changed since the plan was made: triage apply {incident} plans anew")
         requester.apply(plan, plan.action, plan.time, session.who)
-        _follow(requester, plan.action)
+        follow(requester, plan.action)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from triage.dashboard.desk import UnitState
     from triage.request import Requester
-    from triage.rulebase.rule import Rules
+    from triage.rulebase.rule import Rule, Rules
     from triage.settings import Settings
     from triage.store import Store
     from triage.worker import Worker
@@ -23,10 +24,15 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
     """The worker with this configuration's channels; it files rollbacks through the same hands as everybody."""
     from triage.autonomy import Deciding
     from triage.channels import open_channels
+    from triage.debt import Collector
     from triage.worker import Worker
 
-    rules = rules_here(settings)
-    deciding = Deciding(settings.autonomy, requester.store, requester, rule=rules.get, shadow=shadow)
+    kept = cache(lambda: rules_here(settings))  # read when first asked for: the start must not wait for them
+
+    def rule(name: str) -> Rule | None:
+        return kept().get(name)
+
+    deciding = Deciding(settings.autonomy, requester.store, requester, rule=rule, shadow=shadow)
     return Worker(
         requester.store,
         open_channels(settings),
@@ -34,6 +40,7 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
         file_rollback=requester.file_rollback,
         settle_abandoned=requester.settle_abandoned,
         decide=deciding.round,
+        collect_debts=Collector(requester.store, requester, rule).round,
         retention=settings.retention_days * DAY,
     )
 

@@ -176,7 +176,12 @@ def _actions(router: APIRouter, desk: Desk) -> None:
 
     @router.get("/workarounds")
     def workarounds(request: Request) -> HTMLResponse:
-        values = {"rows": [views.action_view(row, desk.now()) for row in desk.store.workarounds()]}
+        known = desk.store.retirements()
+        values = {
+            "rows": [views.action_view(row, desk.now()) for row in desk.store.workarounds()],
+            "mended": {name: rule.fixed_in for name, rule in desk.rules.items() if rule.fixed_in},
+            "known": known,
+        }
         return page(desk, request, "workarounds.html", "Workarounds", values, here="/workarounds")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from triage.document import finding_document
 from triage.model import ActionResult, Context, Finding, FindingEvent, Refused, Request, Severity, Tried
 from triage.settings import Settings
-from triage.store import action, decision, guard, history, incident, metrics, outbox, position, query
+from triage.store import action, decision, guard, history, incident, metrics, outbox, position, query, retirement
 from triage.store.database import Database
 from triage.store.guard import Limits
 from triage.store.record import record_event
@@ -35,6 +35,7 @@ from triage.store.rows import (
     OutboxDepth,
     Page,
     Pruned,
+    Retirement,
     SourceHealth,
     TimelineRow,
     UnitSeen,
@@ -62,6 +63,7 @@ __all__ = [
     "OutboxDepth",
     "Page",
     "Pruned",
+    "Retirement",
     "SourceHealth",
     "Store",
     "TimelineRow",
@@ -253,6 +255,28 @@ class Store:
         """Actions in force, oldest first."""
         with self._database.read() as tx:
             return query.workarounds(tx, unit)
+
+    # ------------------------------------------------------------ the debt list
+
+    def retirements(self) -> dict[str, Retirement]:
+        """By action: what is known of the end of this host's workarounds."""
+        with self._database.read() as tx:
+            return retirement.retirements(tx, self.host)
+
+    def set_retirement(self, row: ActionRow, release: str, due: int | None, who: str, now: int) -> None:
+        """A person's condition: from that release on, or from that time on."""
+        with self._database.write() as tx:
+            retirement.set_condition(tx, row, release, due, who, now)
+
+    def propose_retirement(self, row: ActionRow, release: str, why: str, now: int) -> None:
+        """Tell that its condition is met on the release that is installed."""
+        with self._database.write() as tx:
+            retirement.propose(tx, row, release, why, self._base_url, now)
+
+    def still_needed(self, gone: str, heir: str, release: str) -> None:
+        """The crash came back on that release without `gone`; `heir` puts it back."""
+        with self._database.write() as tx:
+            retirement.still_needed(tx, self.host, gone, heir, release)
 
     # ------------------------------------------------------------ autonomy
 

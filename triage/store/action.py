@@ -12,14 +12,14 @@ import hashlib
 import json
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select, update
 
 from triage.model import ActionResult, ActionState, Outcome, Request, StepState
 from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import cursor, wanted_rollback
 from triage.schema import incident as incidents
-from triage.store import guard, notice
+from triage.store import guard, notice, retirement
 from triage.store.codec import dump, plain, request_text, result_text, steps_text
 from triage.store.guard import OPEN_ENDED
 from triage.store.incident import follow, note, settle
@@ -36,11 +36,15 @@ EVENTS = {
 }
 IN_FORCE = (ActionState.VERIFIED, ActionState.UNVERIFIED)
 TAKEN_BACK = (ActionState.UNDONE, ActionState.ROLLED_BACK, *IN_FORCE)  # how the account of a rollback says it worked
+# What a crash in the window speaks against: an edit that was verified, or the retiring of one.
+_WATCHED = or_(
+    and_(actions.c.kind == "apply", actions.c.state == ActionState.VERIFIED),
+    and_(actions.c.kind == "retire", actions.c.state == ActionState.UNDONE, ~guard.BELOW_A_FOLDER),
+)
 _HELD = select(actions).where(
     actions.c.incident == bindparam("incident"),
     actions.c.unit == bindparam("unit"),
-    actions.c.kind == "apply",
-    actions.c.state == ActionState.VERIFIED,
+    _WATCHED,
     actions.c.effective_at < bindparam("started"),
     actions.c.ended + bindparam("window") >= bindparam("started"),
 )
@@ -101,7 +105,7 @@ def import_result(tx: Connection, host: str, result: ActionResult, base_url: str
     tx.execute(update(actions).where(_key(host, request.action)).values(**values))
     if row.state != state:
         _changed(tx, host, request.action, row.state, base_url, now)
-    if state == ActionState.VERIFIED and request.kind == "apply":
+    if (request.kind, state) in (("apply", ActionState.VERIFIED), ("retire", ActionState.UNDONE)):
         _look_back(tx, host, request.action, window, now)
     return True
 
@@ -127,8 +131,7 @@ def watch_windows(tx: Connection, host: str, window: int, now: int) -> int:
     seen = min(now, max(read)) if read else now
     over = and_(
         actions.c.host == host,
-        actions.c.kind == "apply",
-        actions.c.state == ActionState.VERIFIED,
+        _WATCHED,
         actions.c.watched_at.is_(None),
         actions.c.ended + window < seen,
     )
@@ -138,6 +141,10 @@ def watch_windows(tx: Connection, host: str, window: int, now: int) -> int:
         tx.execute(update(actions).where(_key(host, row.name)).values(watched_at=now, changed_at=now))
         text = f"did not come back within {window // 1_000_000} s of action {row.name}"
         note(tx, row.incident, now, "note", text, action=row.name)
+        if row.kind == "retire" and not retirement.others_in_force(tx, row.incident, IN_FORCE):
+            settle(
+                tx, row.incident, IncidentState.RESOLVED, f"{row.target} is retired for good", row.who, now, row.name
+            )
     return len(rows)
 
 
@@ -151,8 +158,12 @@ def _find(tx: Connection, host: str, name: str) -> Row[Any] | None:
 
 def _undone(tx: Connection, host: str, name: str) -> bool:
     """Whether the account of its rollback was here before its own."""
-    rollbacks = and_(actions.c.host == host, actions.c.kind == "rollback", actions.c.target == name)
-    return tx.execute(select(actions.c.name).where(rollbacks, actions.c.state.in_(TAKEN_BACK))).first() is not None
+    back = or_(
+        and_(actions.c.kind == "rollback", actions.c.state.in_(TAKEN_BACK)),
+        and_(actions.c.kind == "retire", actions.c.state == ActionState.UNDONE),
+    )
+    wanted = and_(actions.c.host == host, actions.c.target == name, back)
+    return tx.execute(select(actions.c.name).where(wanted)).first() is not None
 
 
 def _insert(tx: Connection, host: str, request: Request, now: int) -> None:
@@ -195,7 +206,7 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
     assert row is not None
     state = ActionState(row.state)
     incident = _incident(tx, row.incident)
-    event = EVENTS.get(state)
+    event = "action.retired" if (row.kind, state) == ("retire", ActionState.UNDONE) else EVENTS.get(state)
     text = f"action {name} ({row.remedy}) is {state}" + (f": {row.text}" if row.text else "")
     if incident is not None:
         note(tx, incident.id, now, "action", text, row.who, name)
@@ -207,6 +218,9 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
     if row.kind == "rollback":
         if state in TAKEN_BACK:
             _undo_target(tx, host, row, incident, now)
+    elif row.kind == "retire":
+        if state is ActionState.UNDONE:
+            _undo_target(tx, host, row, None, now)  # the incident stays as it is until the window has passed
     elif incident is not None:
         _incident_follows(tx, incident, row, state, now)
 
@@ -251,7 +265,7 @@ def _look_back(tx: Connection, host: str, name: str, window: int, now: int) -> N
     )
     found = tx.execute(select(crashes.c.started).where(after).order_by(crashes.c.started).limit(1)).scalar()
     if found is not None and (reason := _want(tx, row, found, now)):
-        note(tx, row.incident, now, "rollback", f"{reason}: its rollback is asked for", action=name)
+        note(tx, row.incident, now, "rollback", f"{reason}: taking that back is asked for", action=name)
         settle(tx, row.incident, IncidentState.REGRESSED, "came back after the action", "triage", now, name)
 
 
@@ -261,10 +275,12 @@ def _want(tx: Connection, row: Row[Any], started: int, now: int) -> str:
     if tx.execute(select(wanted_rollback.c.action).where(place)).first() is not None:
         return ""
     seconds = (started - row.ended) // 1_000_000
-    reason = f"the signature came back {max(seconds, 0)} s after action {row.name} was verified"
+    done = f"{row.target} was retired by {row.name}" if row.kind == "retire" else f"action {row.name} was verified"
+    reason = f"the signature came back {max(seconds, 0)} s after {done}"
     values = {"unit": row.unit, "incident": row.incident, "reason": reason, "created_at": now, "request": ""}
     tx.execute(insert(wanted_rollback).values(host=row.host, action=row.name, **values))
-    _demote(tx, row, reason, now)
+    if row.kind == "apply":
+        _demote(tx, row, reason, now)
     return reason
 
 

@@ -22,6 +22,7 @@ from triage.store.rows import Breaker, Demotion, Guarded
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 RESET = "triage guards reset"
+BELOW_A_FOLDER = actions.c.request.contains('"root":"/')  # of --root
 OPEN_ENDED = (ActionState.REQUESTED, ActionState.RUNNING)
 
 
@@ -49,7 +50,7 @@ def under_way(tx: Connection, host: str, unit: str, root: str) -> str:
 
 def objection(tx: Connection, host: str, request: Request, limits: Limits, base_url: str, now: int) -> str:
     """Why this must not be applied now, '' where it may. Opens the breaker where this one would be too many."""
-    if request.kind != "apply" or request.root:
+    if request.kind != "apply" or request.root or request.target:
         return ""
     state = breaker_state(tx, host)
     if state.opened_at is not None:
@@ -120,7 +121,7 @@ def _applied(tx: Connection, host: str, since: int, *more: Any) -> int:
         actions.c.state != ActionState.REFUSED,
         actions.c.requested_at > since,
         actions.c.target == "",
-        ~actions.c.request.contains('"root":"/'),
+        ~BELOW_A_FOLDER,
         *more,
     )
     return int(tx.execute(select(func.count()).select_from(actions).where(wanted)).scalar_one())

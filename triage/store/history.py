@@ -63,7 +63,7 @@ def _came_back(tx: Connection, host: str, row: Row[Any]) -> Row[Any] | None:
     """The first crash of its incident while the unit ran with it."""
     if row.effective_at is None:
         return None
-    undoing = and_(actions.c.host == host, actions.c.kind == "rollback", actions.c.target == row.name)
+    undoing = and_(actions.c.host == host, actions.c.kind != "apply", actions.c.target == row.name)
     since = select(actions.c.effective_at).where(undoing, actions.c.state == ActionState.UNDONE)
     until = tx.execute(since.order_by(actions.c.requested_at)).scalar()
     under = [crashes.c.incident == row.incident, crashes.c.unit == row.unit, crashes.c.outcome.in_(_ACTIONABLE)]

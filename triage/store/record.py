@@ -80,7 +80,7 @@ def _settle(writing: Writing, stored: Draft, incident: Draft, finding: Finding, 
         for action, reason in want_rollback(
             writing.tx, incident.id, stored.unit, crash.started, writing.window, writing.now
         ):
-            writing.note(incident, "rollback", f"{reason}: its rollback is asked for", action)
+            writing.note(incident, "rollback", f"{reason}: taking that back is asked for", action)
     if closing and stored.closed_at is None:
         stored.closed_at = writing.now
         followed = f", {crash.cascades} followed" if crash.cascades else ""

@@ -211,6 +211,19 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Retirement:
+    """What is known of the end of a workaround."""
+
+    action: str
+    release: str = ""  # a person's condition
+    due: int | None = None  # a person's condition
+    proposed_at: int | None = None
+    proposed_for: str = ""  # release that was installed then
+    why: str = ""
+    failed: tuple[str, ...] = ()  # releases on which it was tried and the crash came back
+
+
+@dataclass(frozen=True, slots=True)
 class DueDelivery:
     """One event for one channel whose time has come. `id` is the webhook-id, the same on every try."""
 

@@ -99,7 +99,7 @@ def standing(results: Iterable[ActionResult], unit: str, root: str = "") -> Stan
             result = replace(result, digest=request.result_digest)
         elif request.kind == "apply" and result.state is ActionState.UNDONE:
             pass  # in force for a while; the rollback that took it back comes later in this list
-        elif request.kind == "rollback" and result.state is ActionState.UNDONE:
+        elif request.kind != "apply" and result.state is ActionState.UNDONE:
             actions.pop(request.target or "", None)
         else:
             continue

@@ -1,0 +1,87 @@
+"""Retiring in the store: the window, the crash that comes back, the proposal that is told once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.store.made import SECOND, T0, closed, made_finding, made_result, record
+from triage.model import ActionResult, ActionState
+from triage.settings import EVENTS
+from triage.store import IncidentState, Store
+
+AFTER = T0 + 60 * SECOND
+DAY = 86_400 * SECOND
+
+
+@pytest.fixture(autouse=True)
+def _in_force(store: Store) -> None:
+    record(store, closed(made_finding(1)), now=T0)
+    store.import_result(made_result(), AFTER)
+
+
+def retired(state: ActionState = ActionState.UNDONE) -> ActionResult:
+    begun = T0 + DAY
+    restarted, ended = begun + 10 * SECOND, begun + 60 * SECOND
+    result = made_result("r1", state, kind="retire", target="a1", started=begun, restarted=restarted, ended=ended)
+    return replace(result, request=replace(result.request, edits=()))
+
+
+END = T0 + DAY + 60 * SECOND
+
+
+def types(store: Store) -> list[str]:
+    store.fan_out({"ops": frozenset(EVENTS)}, T0 + 10 * DAY)
+    return [delivery.type for delivery in store.due("ops", T0 + 10 * DAY, 1000)]
+
+
+def test_retired_and_quiet_is_resolved(store: Store) -> None:
+    store.import_result(retired(), END)
+    assert store.action("a1").state is ActionState.UNDONE
+    assert store.workarounds() == ()
+    assert store.incident(1).incident.state is IncidentState.MITIGATED, "not before its window has passed"
+    assert store.watch_windows(END + 601 * SECOND) == 1
+    assert store.incident(1).incident.state is IncidentState.RESOLVED
+    assert "action.retired" in types(store)
+    assert store.wanted_rollbacks() == ()
+
+
+@pytest.mark.parametrize("account_first", [True, False])
+def test_a_crash_that_comes_back_wants_it_back(store: Store, account_first: bool) -> None:
+    crash = made_finding(started=END + 30 * SECOND)
+    if account_first:
+        store.import_result(retired(), END)
+    record(store, closed(replace(crash, crash=replace(crash.crash, id="again"))), now=END + 31 * SECOND)
+    if not account_first:
+        store.import_result(retired(), END + 32 * SECOND)
+    (wanted,) = store.wanted_rollbacks()
+    assert wanted.action == "r1"
+    assert "a1 was retired by r1" in wanted.reason
+    assert store.incident(1).incident.state is IncidentState.REGRESSED
+    assert store.guarded().demotions == (), "that the bug is still there says nothing against the rule"
+    assert store.watch_windows(END + 601 * SECOND) == 0
+    assert store.incident(1).incident.state is IncidentState.REGRESSED
+
+
+def test_one_that_could_not_be_retired_is_in_force_still(store: Store) -> None:
+    store.import_result(retired(ActionState.ROLLED_BACK), END)
+    assert [row.name for row in store.workarounds()] == ["a1"]
+    assert store.action("a1").state is ActionState.VERIFIED
+    assert store.guarded().demotions == ()
+    store.import_result(retired(ActionState.REFUSED), END)
+    assert [row.name for row in store.workarounds()] == ["a1"]
+
+
+def test_a_condition_and_a_proposal_are_kept_and_told(store: Store) -> None:
+    row = store.action("a1")
+    store.set_retirement(row, "0.6", None, "ada", AFTER)
+    store.propose_retirement(row, "0.6.1", "0.6.1 is installed", AFTER)
+    store.propose_retirement(row, "0.6.1", "0.6.1 is installed", AFTER + SECOND)
+    known = store.retirements()["a1"]
+    assert (known.release, known.proposed_for, known.failed) == ("0.6", "0.6.1", ())
+    assert types(store).count("workaround.retirable") == 1
+    store.still_needed("a1", "r1-again", "0.6.1")
+    store.still_needed("r1-again", "r2-again", "0.6.2")
+    assert store.retirements()["r2-again"].failed == ("0.6.1", "0.6.2")
+    assert store.retirements()["r2-again"].release == "0.6"
