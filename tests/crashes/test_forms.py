@@ -159,6 +159,10 @@ MARGINS = (
     "12:00:{n:02d} ",
     "2026-11-29T12:00:12Z ",
     "2026-11-29T12:00:12.481+01:00 ",
+    "[2026-11-29T12:00:12.481Z] ",
+    "[2026-11-29T12:00:12.481Z] [2026-11-29 12:00:12] ",
+    "[12:00:12 TP3] ",
+    "ERROR 2026-11-29T12:00:12.481006009Z ",
     "[2026-11-29 12:00:12] ",
     "[2026-11-29 12:00:12.481 TP3] ",
     "2026-11-29 12:00:12,481 - ERROR - ",
@@ -196,3 +200,30 @@ def test_a_loggers_records_as_json_are_read(name):
     assert (crash.root.cause.exception, crash.started) == ("AttributeError", 1_795_953_612_100_000)
     whole = json.dumps({name: "\n".join(TRACEBACK) + "\n"})
     assert [crash.root.cause.exception for crash in crashes_of(whole.encode())] == ["AttributeError"]
+
+
+@pytest.mark.parametrize("quotes", [('\\"', '\\"'), ("“", "”")])
+def test_quotes_that_were_escaped_or_made_pretty_still_name_a_frame(quotes):
+    lines = [line.replace('"', quotes[0], 1).replace('",', f"{quotes[1]},") for line in TRACEBACK]
+    root = root_of(*lines)
+    assert (root.cause.exception, len(root.cause.frames)) == ("AttributeError", len(story.FRAMES))
+    assert root.cause.frame is not None
+    assert root.cause.frame.file == "dflash_worker.py"
+
+
+def test_frames_written_below_their_exception_are_its_innermost_first():
+    lines = [line for line in TRACEBACK[1:-1] if "File" in line]
+    root = root_of(story.NONE_TYPE, *reversed(lines))
+    assert root.cause.exception == "AttributeError"
+    assert [frame.line for frame in root.cause.frames] == [line for _, line, _, _ in story.FRAMES]
+
+
+def test_a_cloud_consoles_export_begins_with_the_newest_line_and_has_no_indents():
+    lines = [
+        f"ERROR 2026-11-29T12:00:12.{n:03d}006009Z {line.strip()}\n"
+        for n, line in enumerate(TRACEBACK)
+        if "^" not in line
+    ]
+    root = root_of("".join(reversed(lines)).rstrip())
+    assert root.cause.frame is not None
+    assert (root.cause.exception, root.cause.frame.file) == ("AttributeError", "dflash_worker.py")

@@ -31,13 +31,19 @@ _DOCKER = re.compile(
 )
 _BRACKET = re.compile(r"\[(?P<ident>pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
 _DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) ")
+_CLOUD = re.compile(
+    r"(?:DEFAULT|DEBUG|INFO|NOTICE|WARNING|ERROR|CRITICAL) (?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) "
+)
 _KERNEL = re.compile(r"(?P<ident>kernel): ")
+# Jenkins puts its own time before SGLang's; only its has a zone.
+_ZONED = re.compile(r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\] ?")
 _ARROW = re.compile(r"--> ?")
 _RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
 _WRITERS = (_COMPOSE, _BRACKET, _RANKED)
 _SGLANG = re.compile(
-    r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<tags>(?: [A-Z][A-Z_]{1,15}\d+)*)\] ?|"
+    r"\[(?:(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)|\d\d:\d\d:\d\d)"
+    r"(?P<tags>(?: [A-Z][A-Z_]{1,15}\d+)*)\] ?|"
     r"\[(?:gpu=(?P<gpu>\d+)|(?P<tag>[A-Z]{2}\d+))\] ?"
 )
 _LOGGER = re.compile(
@@ -141,13 +147,15 @@ def is_progress(text: str) -> bool:
 def _supervisor(text: str) -> re.Match[str] | None:
     first = text[:1]
     if first == "[":
+        if text[1:3] == "20":
+            return _ZONED.match(text) or _DMESG.match(text)
         return _SHORT.match(text) or _BRACKET.match(text) or _RANKED.match(text) or _DMESG.match(text)
     if first == "(":
         return _RAY.match(text)
     if first.isdigit():
         return _SHORT.match(text) or _DOCKER.match(text) or _COMPOSE.match(text)
     if first.isalpha():
-        return _SHORT.match(text) or _COMPOSE.match(text) or _KERNEL.match(text)
+        return _SHORT.match(text) or _COMPOSE.match(text) or _KERNEL.match(text) or _CLOUD.match(text)
     return _ARROW.match(text) if first == "-" else None
 
 

@@ -326,6 +326,8 @@ class Traceback:
         parts = [part for part in self._parts if part.name]
         rest = self._parts[-1]
         if parts and rest.frames and not rest.name and self._dead:
+            if len(parts) == 1 and not parts[0].frames:  # somebody wrote them below, innermost first
+                return (_link(_Part(None, rest.frames[::-1], parts[0].name, parts[0].message)),)
             parts.append(_Part(rest.joint, rest.frames, CUT))
         links: list[_Part] = []
         for n, part in enumerate(parts):

@@ -14,7 +14,10 @@ from triage.model import Frame
 HEADER = "raceback (most recent call last):"  # the first letter gets lost in pasted logs
 MAX_MESSAGE = 8_000
 
-FRAME = re.compile(r'\s*(?:\|\s+)*File "(?P<path>[^"\n]{1,512})", line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$')
+FRAME = re.compile(
+    r'\s*(?:\|\s+)*File \\?["“](?P<path>[^"“”\\\n][^"”\n]{0,511}?)\\?["”], '
+    r"line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$"
+)
 # A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
 LOOSE = re.compile(r'\s*(?P<path>[\w./-]{1,300}\.py)"?,? line (?P<line>\d{1,9}),? in (?P<function>[\w.<>]+)$')
 _STACK = re.compile(
@@ -29,7 +32,7 @@ _PLAIN_NAME = re.compile(r"(?:Error|Exception|Interrupt|OutOfResources|Exception
 # Behind frames also other class names: dotted, or written in capitals and humps. 'Try: pip install ...' is a message.
 _CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*[A-Z]\w*$|Stop\w+$|Empty$|Again$|Full$")
 # For the gate: no other line is a header or a frame, or an exception that nothing stands above.
-BEGINS = ("raceback (most recent call last):", *(f"{end} line " for end in ('",', ".py", ".py,", '.py"')))
+BEGINS = ("raceback (most recent call last):", *(f"{end} line " for end in ('",', "”,", ".py", ".py,", '.py"')))
 WORDS = (
     *BEGINS,
     *("Error", "Exception", "Interrupt", "OutOfResources", "Timeout", "Exit", "Failure"),

@@ -85,7 +85,9 @@ class Times:
 
 def _may_have_time(text: str) -> bool:
     head = text[:600]
-    return "[20" in head or head[:2] == "20" or "| [" in head or head[6:7] == " " or head[:1] == "("
+    return (
+        "[20" in head or head[:2] == "20" or " 20" in head[:12] or "| [" in head or head[6:7] == " " or head[:1] == "("
+    )
 
 
 class Passage:
