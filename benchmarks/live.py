@@ -50,7 +50,7 @@ end, n = time.monotonic() + float(sys.argv[1]), 0
 while time.monotonic() < end:
     n += 1
     head = time.strftime(f"[%Y-%m-%d %H:%M:%S TP{n % 8}] ")
-    print(f"{head}Decode batch, #running-req: 31, #token: {n}, token usage: 0.41, gen throughput (token/s): 900.10", flush=True)
+    print(f"{head}Decode batch, #running-req: 31, #token: {n}, token usage: 0.41, queue: 0", flush=True)
     time.sleep(1 / float(sys.argv[2]))
 """
 
@@ -63,8 +63,8 @@ def latency(triage: Installed, crashes: int) -> dict[str, float]:
     box.push(LOOK, "/opt/look.py")
     box.run(["systemd-run", "-q", "--unit=look", "--uid=triage", "-p", "StandardOutput=file:/run/seen", "--",
              "/usr/bin/python3", "/opt/look.py", str(limit), str(crashes)])  # fmt: skip
-    start = "for n in $(seq %d); do systemd-run -q --collect --unit=sglang-timed$n /usr/bin/python3 /opt/crash.py; sleep 0.4; done"
-    box.run(start % crashes, timeout=limit)
+    one = "systemd-run -q --collect --unit=sglang-timed$n /usr/bin/python3 /opt/crash.py"
+    box.run(f"for n in $(seq {crashes}); do {one}; sleep 0.4; done", timeout=limit)
     wait_for("all rows", lambda: box.run("systemctl is-active look", check=False).code != 0, limit)
     seen = json.loads(box.pull("/run/seen"))
     entries = box.journal("-o", "json", "--output-fields=_SYSTEMD_UNIT,MESSAGE", "-u", "sglang-timed*")
