@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 from triage.engine.tracebacks import CAUSE, CONTEXT, Traceback
@@ -24,6 +25,7 @@ Step = tuple[
 MAX_STEPS = 8_000
 MAX_EARLY = 600  # where not all have come to their end: much can be guessed then, and little be known
 WIDTH = 64  # stories that are kept in view
+MARGIN = 5  # how much more unlikely than the likeliest: two unlikely steps, and some
 
 _BEHIND = {"frame": "source", "source": "marks"}
 _NEVER = 1 << 60
@@ -31,11 +33,33 @@ _NEVER = 1 << 60
 Cost = Callable[[str, str, str], int]  # frame, its source line, the next frame or exception -> how unlikely
 
 
+class _Story:
+    """Steps in their order. There is one object for each story, so that it is compared and hashed at no cost; it knows
+    where each step stands in it."""
+
+    __slots__ = ("_longer", "places", "steps")
+
+    def __init__(self, before: _Story | None = None, step: Step = ("", "")) -> None:
+        self.steps: tuple[Step, ...] = ()
+        self.places: dict[Step, tuple[int, ...]] = {}
+        if before is not None:
+            self.steps = (*before.steps, step)
+            self.places = before.places.copy()
+            self.places[step] = (*self.places.get(step, ()), len(before.steps))
+        self._longer: dict[Step, _Story] = {}
+
+    def then(self, step: Step) -> _Story:
+        longer = self._longer.get(step)
+        if longer is None:
+            longer = self._longer[step] = _Story(self, step)
+        return longer
+
+
 @dataclass(slots=True, frozen=True)
 class _Guess:
     """A story so far, and how many tracebacks stand at each of its steps."""
 
-    story: tuple[Step, ...]
+    story: _Story
     here: tuple[int, ...]
     cost: int
 
@@ -49,29 +73,31 @@ def common_story(bodies: list[Traceback], cost: Cost, *, whole: bool) -> tuple[S
         return None
     most = {step: count // len(bodies) if whole else MAX_STEPS for step, count in copies.items()}
     sources = _behind(bodies)
+    likely = cache(lambda frame, text: cost(frame, sources.get(frame, ""), text))
     road = _Road(steps, most)
     starts = sorted(body.start for body in bodies)
-    guesses = [_Guess((), (0,), 0)]
+    guesses = [_Guess(_Story(), (0,), 0)]
     begun = 0
     for serial, step in steps:
         new = bisect_right(starts, serial) - begun
         begun += new
-        following: dict[tuple[tuple[Step, ...], tuple[int, ...]], _Guess] = {}
+        following: dict[tuple[_Story, tuple[int, ...]], _Guess] = {}
         for guess in guesses:
             here = (guess.here[0] + new, *guess.here[1:]) if new else guess.here
-            for child in _children(guess.story, here, guess.cost, step, sources, road, cost):
+            for child in _children(guess.story, here, guess.cost, step, road, likely):
                 key = (child.story, child.here)
                 if key not in following or child.cost < following[key].cost:
                     following[key] = child
-        guesses = sorted(following.values(), key=lambda guess: guess.cost)[:WIDTH]
+        limit = min((guess.cost for guess in following.values()), default=0) + MARGIN
+        guesses = sorted((g for g in following.values() if g.cost <= limit), key=lambda guess: guess.cost)[:WIDTH]
         if not guesses:
             return None
     least = len(bodies) if whole else 1  # so many have to stand at the story's end
-    told = [guess for guess in guesses if guess.story and guess.here[-1] >= least]
+    told = [guess for guess in guesses if guess.story.steps and guess.here[-1] >= least]
     best = told[0] if told else None
-    if best is None or any(guess.cost == best.cost and guess.story != best.story for guess in told[1:]):
+    if best is None or any(guess.cost == best.cost and guess.story is not best.story for guess in told[1:]):
         return None
-    return best.story
+    return best.story.steps
 
 
 def _heard(bodies: list[Traceback]) -> list[tuple[int, Step]]:
@@ -126,24 +152,20 @@ def _nth(serials: list[int], n: int) -> int:
 
 
 def _children(
-    story: tuple[Step, ...],
-    here: tuple[int, ...],
-    spent: int,
-    step: Step,
-    sources: dict[str, str],
-    road: _Road,
-    cost: Cost,
+    story: _Story, here: tuple[int, ...], spent: int, step: Step, road: _Road, likely: Callable[[str, str], int]
 ) -> list[_Guess]:
     """Who may have written this step: one that stands before the same step of the story, or the first of all."""
     found = []
-    places = [at for at, known in enumerate(story) if known == step and here[at]]
+    known = story.places.get(step, ())
+    places = [at for at in known if here[at]]
     if places:
-        at = places[0] if len(places) == 1 else min(places, key=lambda at: road.deadline(story, here, at))
+        at = places[0] if len(places) == 1 else min(places, key=lambda at: road.deadline(story.steps, here, at))
         found.append(_Guess(story, _moved(here, at), spent))
-    if here[-1] and story.count(step) < road.most[step]:
-        more = _further(story, step, sources, cost)
+    if here[-1] and len(known) < road.most[step]:
+        more = _further(story, step, likely)
         if more is not None:
-            found.append(_Guess((*story, step), _moved((*here, 0), len(story)), spent + more))
+            longer = story.then(step)
+            found.append(_Guess(longer, _moved((*here, 0), len(story.steps)), spent + more))
     return found
 
 
@@ -151,10 +173,10 @@ def _moved(here: tuple[int, ...], at: int) -> tuple[int, ...]:
     return (*here[:at], here[at] - 1, here[at + 1] + 1, *here[at + 2 :])
 
 
-def _further(story: tuple[Step, ...], step: Step, sources: dict[str, str], cost: Cost) -> int | None:
+def _further(story: _Story, step: Step, likely: Callable[[str, str], int]) -> int | None:
     """What it costs to believe that `step` follows the last one; None: it cannot."""
     kind, text = step
-    last = story[-1] if story else None
+    last = story.steps[-1] if story.steps else None
     before = last[0] if last is not None else "header"
     if last is None or before == "header":
         return 0 if kind == "frame" else None
@@ -163,9 +185,9 @@ def _further(story: tuple[Step, ...], step: Step, sources: dict[str, str], cost:
     if before == "text":
         if kind not in ("text", "joint"):
             return None
-        known = story.index(story[-1]) + 1  # a message that comes again goes on as it did
-        return 0 if known == len(story) or story[known] == step else 2
-    return cost(last[1], sources.get(last[1], ""), text) if kind in ("frame", "text") else None
+        known = story.places[last][0] + 1  # a message that comes again goes on as it did
+        return 0 if known == len(story.steps) or story.steps[known] == step else 2
+    return likely(last[1], text) if kind in ("frame", "text") else None
 
 
 def _behind(bodies: list[Traceback]) -> dict[str, str]:
