@@ -67,6 +67,9 @@ class FakeAssembler:
             return [CrashEvent(Change.CLOSED, self.open.pop(position))]
         return []
 
+    def pass_over(self, passed: Mapping[str | None, int]) -> None:
+        pass
+
     def tick(self, time: int) -> list[CrashEvent]:
         return []
 

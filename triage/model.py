@@ -108,7 +108,9 @@ class Batch:
     cursor: str | None = None
     time: int | None = None
     notices: tuple[str, ...] = ()  # what the source has to tell the operator: lost entries, cut fields, bad bytes
-    passed: Mapping[str | None, int] = field(default_factory=dict)  # lines passed over unread, by unit
+    passed: Mapping[str | None, int] = field(
+        default_factory=dict
+    )  # lines passed over unread, by unit; less those of before
 
     @property
     def size(self) -> int:

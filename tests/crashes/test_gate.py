@@ -84,6 +84,7 @@ def told(data: bytes, search=None, *, gated: bool = True, size: int = 1 << 18):
         count += batch.size
         read += len(batch.lines)
         notices += batch.notices
+        assembler.pass_over(batch.passed)
         for line in batch.lines:
             events += assembler.feed(line)
     contexts = assembler.contexts()

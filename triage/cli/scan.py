@@ -93,6 +93,7 @@ def scan_one(
         for batch in source.batches():
             notices.extend(batch.notices)
             count += batch.size
+            assembler.pass_over(batch.passed)
             yield from batch.lines
 
     try:

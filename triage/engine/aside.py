@@ -70,22 +70,13 @@ class Aside:
             self._left -= 1
         return True
 
-    def cut(self, first: Line, start: int, time: int | None) -> tuple[list[Line], list[Line]]:
-        """A traceback broke off that began with this line of serial `start`: the lines just before it, and those just
-        behind it; the second list grows."""
-        near = [
-            (serial, line)
-            for serial, line in self._before
-            if _apart(first, line, start - serial) <= LINES and _close(line.time, time)
-        ]
+    def cut(self, start: int, time: int | None) -> tuple[list[Line], list[Line]]:
+        """A traceback broke off that began with serial `start`: the lines just before it, and those just behind it; the
+        second list grows."""
+        near = [(serial, line) for serial, line in self._before if start - serial <= LINES and _close(line.time, time)]
         self._before.clear()
         self._after = [line for serial, line in near if serial > start][:AFTER]
         return [line for serial, line in near if serial < start], self._after
-
-
-def _apart(one: Line, other: Line, serials: int) -> int:
-    """How many lines lie between them: what was passed over has no serial."""
-    return one.n - other.n if one.n is not None and other.n is not None else serials
 
 
 def _close(one: int | None, other: int | None) -> bool:

@@ -82,6 +82,11 @@ class Assembler:
             self._suppressed(line)
         return events
 
+    def pass_over(self, passed: Mapping[str | None, int]) -> None:
+        """So many lines of each unit were not handed on, before those that come next (engine.gate)."""
+        for run in self._runs.values():
+            run.lanes.pass_by(passed.get(run.group[1], 0))
+
     def tick(self, time: int) -> list[CrashEvent]:
         """The source's present moved on without a line."""
         if self._now is None or time > self._now:

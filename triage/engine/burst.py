@@ -91,7 +91,7 @@ class Burst:
             return []
         if report.news is News.LOST:
             lost = lost_entry(report, self.time)
-            lost.before, lost.after = self.aside.cut(report.body.lines[0], report.body.start, lost.time)
+            lost.before, lost.after = self.aside.cut(report.body.start, lost.time)
             return self.add(lost)
         if entry is not None:  # a further link of its chain
             self._grown(entry, report)

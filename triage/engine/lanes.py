@@ -100,9 +100,9 @@ class Lanes:
     def knows(self, pid: int) -> bool:
         return pid in self._pids
 
-    def pass_by(self) -> None:
-        """A line that says nothing to any lane."""
-        self.serial += 1
+    def pass_by(self, count: int = 1) -> None:
+        """Lines that say nothing to any lane."""
+        self.serial += count
 
     def feed(self, line: Line, parsed: Parsed, pid: int | None) -> tuple[bool, list[Report]]:
         """Whether a traceback took the line, and the news."""

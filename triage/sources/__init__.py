@@ -35,7 +35,7 @@ def open_source(
         if place is not None and not place.exists():
             raise InputError(f"{where} does not exist: give a journal file or folder after 'journal:'")
         follows = place is None or (follow and place.is_dir())
-        return JournalSource(spec, place=place, units=units, cursor=cursor, since=since, follow=follows)
+        return JournalSource(spec, place=place, units=units, cursor=cursor, since=since, follow=follows, gate=gate)
     from triage.sources.stream import open_stream
 
     return open_stream(spec, units=units, since=since, tz=tz, gate=gate)

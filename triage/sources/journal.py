@@ -28,11 +28,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from triage.model import Batch, InputError, Line, NotPermitted, Origin, Unreachable
+from triage.model import Batch, Gate, InputError, Line, NotPermitted, Origin, Unreachable
 from triage.sources.beginning import first_windows
+from triage.sources.cursor import lost
 from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, process_line
+from triage.sources.sieve import Sieve
 
-BATCH = 1024  # entries read before the pipeline has its turn
+BATCH = 256  # entries read before the pipeline has its turn
 LOOK_SECONDS = 0.02
 QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
 THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
@@ -43,10 +45,6 @@ _OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *NOTICE_FIELD
 _ABOUT = ("UNIT", "USER_UNIT", "OBJECT_SYSTEMD_UNIT", "COREDUMP_UNIT", "COREDUMP_USER_UNIT", "_SYSTEMD_USER_UNIT")
 # Whose entries may be about other units: the manager, users' managers with their units, journald, the dump catcher.
 _TELLERS = ("init.scope", "user@", "systemd-journald", "systemd-coredump")
-
-_STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
-_STARTED = "39f53479d3a045ac8e11786248231fbf"
-_ENDED = ("9d1aaa27d60140bd96365438aad20286", "7ad2d189f7e94e70a38c781354912448", "d9b373ed55a64feb8242e02dbe79a49c")
 
 
 class JournalSource:
@@ -62,6 +60,7 @@ class JournalSource:
         cursor: str | None = None,
         since: int | None = None,
         follow: bool | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.name = name
         self._follows = place is None if follow is None else follow
@@ -69,6 +68,7 @@ class JournalSource:
         self._globs = tuple(units)
         self._cursor = cursor
         self._since = since
+        self._sieve = Sieve(gate, self._line, self._is_ours, self._may_tell) if gate is not None else None
         self._matched: dict[bytes, bool] = {}
         self._teller: dict[bytes, bool] = {}
         self._streams: dict[tuple[bytes, bytes], tuple[str | None, str, str | None]] = {}
@@ -144,10 +144,14 @@ class JournalSource:
 
     def _collect(self, limit: int | None) -> tuple[list[Line], bool]:
         """Up to BATCH entries; whether that was the end."""
-        reader = self._reader
+        if self._sieve is not None and limit is None:
+            sifted = self._sieve.sift(self._reader)
+            if sifted is not None:
+                self._read += sifted.read
+                return sifted.lines, sifted.ended
         lines: list[Line] = []
         for _ in range(BATCH):
-            if not reader._next() or (limit is not None and reader._get_realtime() > limit):
+            if not self._reader._next() or (limit is not None and self._reader._get_realtime() > limit):
                 return lines, True
             self._read += 1
             line = self._line()
@@ -238,13 +242,14 @@ class JournalSource:
             cursor: str = self._reader._get_cursor()
             moment = self._reader._get_realtime()
             if self._shaken:
-                self._tell_lost(_lost(self._cursor, cursor, self._read) or 0)
+                self._tell_lost(lost(self._cursor, cursor, self._read) or 0)
             self._cursor, self._read = cursor, 0
         if self._gap:
             lines.insert(0, gap_line(self._gap, lines[0].time if lines else moment))
             self._gap = 0
         notices, self._notices = tuple(self._notices), []
-        return Batch(tuple(lines), self._cursor, moment, notices)
+        passed = self._sieve.passed() if self._sieve is not None else {}
+        return Batch(tuple(lines), self._cursor, moment, notices, passed)
 
     def _resume(self) -> None:
         """Stand on the cursor's entry, so that the next one follows. If it is gone, say what is missing; if it is no
@@ -264,12 +269,12 @@ class JournalSource:
         landed = self._reader._get_cursor()  # the nearest one that is still there: new, so the next step must give it
         if not self._reader._previous() or self._reader._get_cursor() == landed:
             self._reader.seek_head()
-        lost = _lost(before, landed, 1)
-        if lost is None:
+        gone = lost(before, landed, 1)
+        if gone is None:
             self._gap = -1
             self._notices.append("the last journal entry that was read is gone: some may be lost")
         else:
-            self._tell_lost(lost)
+            self._tell_lost(gone)
 
     def _tell_lost(self, count: int) -> None:
         if count > 0:
@@ -325,28 +330,6 @@ def _systemd() -> Any:
             f"python3-dev && {sys.executable} -m pip install systemd-python"
         ) from None
     return _reader
-
-
-def _lost(before: str | None, after: str, read: int) -> int | None:
-    """How many entries are missing between two cursors of which `read` were read, by the sequence number; None where
-    the two are of different sequences."""
-    old, new = _sequence(before), _sequence(after)
-    if old is None or new is None or old[0] != new[0]:
-        return None
-    return new[1] - old[1] - read
-
-
-def _sequence(cursor: str | None) -> tuple[str, int] | None:
-    """`s=` and `i=` of a cursor: whose sequence, and the number in it."""
-    parts = _parts(cursor)
-    try:
-        return parts["s"], int(parts["i"], 16)
-    except (KeyError, ValueError):
-        return None
-
-
-def _parts(cursor: str | None) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in (cursor or "").split(";") if "=" in part)
 
 
 def _text(raw: bytes) -> str:

@@ -1,0 +1,98 @@
+"""A journal behind the gate: the same crashes, numbers and knowledge as without it, and hardly a line read."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.story import Said
+from tests.sources.test_journal import make_journal
+from triage.engine.assemble import Assembler
+from triage.engine.gate import Gate
+from triage.sources import open_source
+
+OTHER = "sglang-embed.service"
+THIRD = "b17e" * 8
+
+
+def told(place: Path, *, gated: bool) -> tuple[tuple[object, ...], int]:
+    assembler = Assembler()
+    source = open_source(f"journal:{place}", gate=Gate(assembler) if gated else None)
+    events, count, read = [], 0, 0
+    for batch in source.batches():
+        count, read = count + batch.size, read + len(batch.lines)
+        assembler.pass_over(batch.passed)
+        for line in batch.lines:
+            events += assembler.feed(line)
+    contexts = assembler.contexts()
+    return (events + assembler.finish(), count, contexts), read
+
+
+def elsewhere(ms: int, count: int) -> list[Said]:
+    """Another unit of ours, and one that is none of ours and full of words."""
+    lines = []
+    for n in range(count):
+        lines.append(Said("[x TP0] Decode batch, #running-req: 1", 5100, ms + n, {}, THIRD, OTHER))
+        lines.append(Said("RuntimeError: not of this unit", 900, ms + n, {}, "f00d" * 8, "nginx.service"))
+    return lines
+
+
+def day() -> list[Said]:
+    """Traffic; half a traceback; a process whose number was another's; the kernel; a crash and its end."""
+    traffic = story.serving(10_000, 700)
+    cut = story.rank_crash(40_000, 3)[:7]
+    later = story.serving(60_000, 400)
+    reused = [Said("INFO:     a line of our unit under nginx's number", 900, 77_000)]
+    kernel = [Said("NVRM: Xid (PCI:0000:dc:00): 79, pid=4203, name=python3, GPU has fallen off the bus", 0, 78_000)]
+    crash = story.interleaved([story.rank_crash(78_100, rank) for rank in range(8)])
+    end = [*story.parent_gives_up(78_400), *story.unit_failed(78_600)]
+    parts = (traffic, elsewhere(20_000, 200), cut, later, reused, kernel, crash, end, elsewhere(90_000, 300))
+    return [*story.starting(), *(said for part in parts for said in part)]
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_journal(tmp_path_factory.mktemp("sieve") / "x.journal", story.as_export(day()).decode())
+
+
+def test_a_journal_is_told_alike_with_and_without_the_gate(journal: Path) -> None:
+    (gated, read), (whole, every) = told(journal, gated=True), told(journal, gated=False)
+    assert gated == whole
+    assert {event.crash.root.cause.exception for event in gated[0]} == {"Xid 79"}
+    assert read < every
+
+
+def test_lines_just_before_a_cut_traceback_are_read_after_all(tmp_path: Path) -> None:
+    reason = Said(f"[{story.stamp(39_990)} TP3] the draft's hidden size is 7168", story.RANKS[3], 39_990)
+    more = story.serving(39_991, 9)
+    cut = story.rank_crash(40_360, 3)[:7]
+    lines = [*story.starting(), *story.serving(10_000, 700), reason, *more, *cut, *story.unit_failed(41_000)]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    (gated, _), (whole, _) = told(place, gated=True), told(place, gated=False)
+    assert gated == whole
+    (last,) = {event.crash.key: event.crash for event in gated[0]}.values()
+    assert any("hidden size is 7168" in line.text for line in last.evidence)
+    assert gated[1] == len(lines)
+
+
+def test_healthy_entries_are_passed_over_and_counted(tmp_path: Path) -> None:
+    lines = [*story.starting(), *story.serving(10_000, 3000), *elsewhere(60_000, 500)]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    (gated, read), (whole, every) = told(place, gated=True), told(place, gated=False)
+    assert gated == whole
+    assert every == len(lines) - 500
+    assert read < every / 5
+
+
+def test_what_is_passed_over_is_told_of_each_unit(tmp_path: Path) -> None:
+    lines = [*story.starting(), *story.serving(10_000, 300), *elsewhere(60_000, 200)]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    assembler = Assembler()
+    units: dict[str | None, int] = {}
+    for batch in open_source(f"journal:{place}", gate=Gate(assembler)).batches():
+        for unit, count in batch.passed.items():
+            units[unit] = units.get(unit, 0) + count
+        for line in batch.lines:
+            units[line.unit] = units.get(line.unit, 0) + 1
+            assembler.feed(line)
+    assert units == {story.UNIT: len(lines) - 400, OTHER: 200}

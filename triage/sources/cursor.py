@@ -1,0 +1,28 @@
+"""What a cursor of the journal tells by itself: its sequence and number, and how many entries lie between two.
+
+Called by `sources.journal`. Pure text: it must not ask the journal.
+"""
+
+from __future__ import annotations
+
+
+def lost(before: str | None, after: str, read: int) -> int | None:
+    """How many entries are missing between two cursors of which `read` were read, by the sequence number; None where
+    the two are of different sequences."""
+    old, new = _sequence(before), _sequence(after)
+    if old is None or new is None or old[0] != new[0]:
+        return None
+    return new[1] - old[1] - read
+
+
+def _sequence(cursor: str | None) -> tuple[str, int] | None:
+    """`s=` and `i=` of a cursor: whose sequence, and the number in it."""
+    parts = _parts(cursor)
+    try:
+        return parts["s"], int(parts["i"], 16)
+    except (KeyError, ValueError):
+        return None
+
+
+def _parts(cursor: str | None) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in (cursor or "").split(";") if "=" in part)

@@ -1,0 +1,174 @@
+"""The journal behind a gate: of most entries two fields are read, and no line is made.
+
+In comes a reader of libsystemd, out go the lines that have to be read, and how many were passed over. Called by
+`sources.journal`, which knows what an entry is and whose. It must not pass over anything but a process's line.
+
+Entries of processes that are known are searched some dozens at a time, which costs a third of a search in each; where
+one holds a word it is gone back to it. Why the others may be passed over stands in `engine.gate`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from triage.engine.gate import CONTEXT
+from triage.model import Gate, Line, Origin
+
+SIFT = 2048  # entries read before the pipeline has its turn
+CHUNK = 64  # entries searched at once
+
+_Known = dict[bytes, str | None]  # pid -> its unit, if that is one of ours
+
+
+@dataclass(slots=True)
+class Sifted:
+    lines: list[Line] = field(default_factory=list)
+    read: int = 0  # entries
+    ended: bool = False  # that was the end of the journal
+
+
+class Sieve:
+    """`line`: the entry the reader stands on, if it is wanted; `ours`: whether a unit is, `tells`: whether it may speak
+    about others."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        line: Callable[[], Line | None],
+        ours: Callable[[bytes], bool],
+        tells: Callable[[bytes], bool],
+    ) -> None:
+        self._gate = gate
+        self._line = line
+        self._ours = ours
+        self._tells = tells
+        self._passed: Counter[str | None] = Counter()
+        self._unread = 0  # entries since the last line that was handed on
+        self._seen: set[tuple[bytes, bytes]] = set()  # pid and invocation of processes of which one was handed on
+
+    def passed(self) -> Mapping[str | None, int]:
+        """Lines that were passed over since this was asked last, by unit."""
+        passed, self._passed = self._passed, Counter()
+        return passed
+
+    def sift(self, reader: Any) -> Sifted | None:
+        """The next entries; None where all have to be read. It stops behind a word, where the gate is to be asked anew.
+        A process is known for so long only, since its number may be another's later."""
+        if not self._gate.quiet:
+            self._unread = 0
+            return None
+        out, known = Sifted(), _Known()
+        while out.read < SIFT:
+            messages, pids, out.ended = _gather(reader, known)
+            spots = self._gate.spots(b"\n".join(messages)) if messages else []
+            last = len(messages) - 1
+            at = _entry_at(messages, spots[0]) if spots else last if pids and pids[last] not in known else last + 1
+            self._pass(known, pids[:at])
+            out.read += min(at, last) + 1
+            if at <= last:
+                for _ in range(last - at):
+                    reader._previous()
+                    out.ended = False
+                if self._meet(reader, known, pids[at], out.lines, telling=bool(spots)):
+                    out.ended = False
+                    break
+            if out.ended:
+                break
+        return out
+
+    def _pass(self, known: _Known, pids: list[bytes]) -> None:
+        self._unread += len(pids)
+        for pid, count in Counter(pids).items():
+            unit = known[pid]
+            if unit is not None:
+                self._passed[unit] += count
+
+    def _meet(self, reader: Any, known: _Known, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
+        """The entry the reader stands on has a word, or is of a process that is not known. True: ask the gate anew."""
+        self._unread += 1
+        line, new = self._line(), self._learn(reader, pid, known)
+        if line is None:
+            return False
+        if not telling and not new and line.origin is Origin.PROCESS:
+            self._passed[line.unit] += 1
+            return False
+        if telling and self._gate.begins(line.text.encode("utf-8", "replace")):
+            lines += self._before(reader)
+        lines.append(line)
+        self._unread = 0
+        return telling or line.origin is not Origin.PROCESS
+
+    def _learn(self, reader: Any, pid: bytes, known: _Known) -> bool:
+        """Note whose process wrote this entry; True where its line has to be handed on: it is one of ours and new, or
+        nobody can tell."""
+        unit = _raw(reader, "_SYSTEMD_UNIT")
+        if not pid or not unit:
+            return True
+        if not self._ours(unit):
+            if not self._tells(unit):
+                known[pid] = None
+            return True
+        known[pid] = unit.decode("utf-8", "replace")
+        process = (pid, _raw(reader, "_SYSTEMD_INVOCATION_ID"))
+        new = process not in self._seen
+        if len(self._seen) > 4096:
+            self._seen.clear()
+        self._seen.add(process)
+        return new
+
+    def _before(self, reader: Any) -> list[Line]:
+        """The lines of processes that were passed over last: evidence, if what begins here breaks off."""
+        back = 0
+        while back < min(self._unread - 1, 4 * CONTEXT) and reader._previous():
+            back += 1
+        found = []
+        for _ in range(back):
+            line = self._line()
+            if line is not None and line.origin is Origin.PROCESS:
+                found.append(line)
+            reader._next()
+        for line in found[-CONTEXT:]:
+            self._passed[line.unit] -= 1
+        return found[-CONTEXT:]
+
+
+def _gather(reader: Any, known: _Known) -> tuple[list[bytes], list[bytes], bool]:
+    """Messages and pids of the next entries, up to the first of a process that is not known; was that the end?"""
+    step, get = reader._next, reader._get
+    messages: list[bytes] = []
+    pids: list[bytes] = []
+    while len(messages) < CHUNK:
+        if not step():
+            return messages, pids, True
+        try:
+            messages.append(get("MESSAGE"))
+        except KeyError:
+            messages.append(b"")
+        try:
+            pid = get("_PID")
+        except KeyError:  # the kernel has none
+            pid = b""
+        pids.append(pid)
+        if pid not in known:
+            break
+    return messages, pids, False
+
+
+def _entry_at(messages: list[bytes], spot: int) -> int:
+    """Which of the joined messages holds this place."""
+    for at, message in enumerate(messages):
+        spot -= len(message) + 1
+        if spot < 0:
+            return at
+    return len(messages) - 1
+
+
+def _raw(reader: Any, name: str) -> bytes:
+    try:
+        value: bytes = reader._get(name)
+    except KeyError:
+        return b""
+    return value
