@@ -18,7 +18,7 @@ end is open or announced, and the plain file was seen to be a log), a process's 
   while a failure is open (`Burst.add`);
 - or as the first line of an invocation or process: the journal's reader hands on the first line of each.
 
-How many lines were passed over is told too (`Batch.passed`, `Assembler.pass_over`), since distances are counted in lines.
+How many were passed over is told too (`Batch.passed`, `Assembler.pass_over`): distances are counted in lines.
 
 One thing may be learned later: the name of a rank that has never yet written a line with a word (its start has many).
 The manager's, the kernel's and journald's own lines are never passed over.
