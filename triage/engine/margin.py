@@ -24,6 +24,11 @@ class Margin:
         self._known: re.Pattern[str] | None = None
         self._likely: re.Pattern[str] | None = None  # what stood before the last header
 
+    @property
+    def expecting(self) -> bool:
+        """Something is remembered of the last lines."""
+        return self._known is not None or self._likely is not None
+
     def off(self, text: str) -> str:
         """The line without its margin."""
         at = text.find(HEADER)

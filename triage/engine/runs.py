@@ -88,6 +88,7 @@ class Run:
             and not self.lanes.expecting
             and not self.progress.expecting
             and not self._burst.aside.expecting
+            and not (self._margin is not None and self._margin.expecting)
             and (not self.plain or (self._spoke and self._excerpt is None))
         )
 
