@@ -1,6 +1,6 @@
 # The commands people type. `make setup` brings what is missing; everything else calls it first.
 SECONDS_EACH ?= 450
-.PHONY: help setup setup-test demo run test lint e2e fuzz corpus golden docs catalogue clean
+.PHONY: help setup setup-test demo run test lint e2e fuzz noise corpus golden docs catalogue clean
 
 BIN := .venv/bin
 CORPUS ?= ../shared/corpus
@@ -29,6 +29,9 @@ e2e: setup-test   ## The systemd tests alone.
 fuzz: setup-test  ## Half an hour of coverage-guided fuzzing of the engine (SECONDS_EACH=60 for less); finds go to var/fuzz.
 	@$(BIN)/python -m pip install -q atheris
 	@for target in line traceback log entries; do $(BIN)/python -m tests.fuzz.drive $$target $(SECONDS_EACH) || exit 1; done
+
+noise: setup-test ## A million lines of a healthy day, read by each road: nothing fatal or degraded may be found.
+	@$(BIN)/python -m tests.crashes.noise 1000000
 
 lint: setup-test  ## Style, types, import contracts, rules.
 	$(BIN)/ruff check .

@@ -244,3 +244,15 @@ def test_entries_lost_in_a_crash_or_shortly_before_lower_the_grade():
 def test_entries_lost_long_before_a_crash_do_not_lower_its_grade():
     lines = [*story.starting(), *story.serving(10_000, 1_500), *story.rank_crash(80_000, 3), *story.unit_failed(80_500)]
     assert graded(lines, 3, 1_000) == [Grade.COMPLETE]
+
+
+def test_a_server_that_only_logs_its_answers_is_known_to_serve():
+    starting = [Said(f"Starting {story.UNIT}...", 1, 0, {"MESSAGE_ID": "7d4958e842da4a758f6c1cdc7b36dcc5"})]
+    answer = Said('INFO:     10.1.0.9:5 - "POST /generate HTTP/1.1" 200 OK', story.MAIN, 9_000)
+    health = Said('INFO:     10.1.0.9:5 - "GET /health HTTP/1.1" 200 OK', story.MAIN, 8_000)
+    died = [*story.rank_crash(12_000, 3), *story.unit_failed(12_500)]
+    for before, phase in (([], Phase.ARGUMENTS), ([health], Phase.WARMUP), ([health, answer], Phase.SERVING)):
+        (crash,) = crashes_of(story.as_json([*starting, *before, *died]))
+        assert crash.phase is phase
+    (crash,) = crashes_of(story.as_text([answer, *died]))
+    assert crash.phase is Phase.SERVING

@@ -93,6 +93,15 @@ class Progress:
         if "ready" in self._seen:
             self._reach(Phase.SERVING, "serving", line)
 
+    def answered(self, line: Line) -> None:
+        """A request was answered: that tells how far it has come where the log level leaves only such lines."""
+        if self.started:
+            return
+        if '"POST ' in line.text:
+            self._reach(Phase.SERVING, "serving", line)
+        elif self.phase is not Phase.WARMUP:
+            self.phase = Phase.WARMUP
+
     def _reach(self, phase: Phase, name: str, line: Line) -> None:
         if _RANK[phase] > _RANK.get(self.phase, 0):
             self.phase = phase
@@ -102,8 +111,9 @@ class Progress:
 
     @property
     def expecting(self) -> bool:
-        """It is up, and its first work is a milestone."""
-        return "ready" in self._seen and "serving" not in self._seen
+        """It is up, and its first work is a milestone; or it was started and has said nothing yet."""
+        untold = self.phase in (Phase.ARGUMENTS, Phase.WARMUP) and not self._seen
+        return untold or ("ready" in self._seen and "serving" not in self._seen)
 
     @property
     def started(self) -> bool:

@@ -156,6 +156,8 @@ class Run:
                 return False
             self.progress.work(line)
             self._spoke, self._excerpt = True, None
+        elif self.progress.expecting or (self.plain and not self._spoke):
+            self.progress.answered(line)
         self.lanes.pass_by()
         return True
 
