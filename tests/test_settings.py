@@ -8,7 +8,7 @@ import pytest
 
 from triage import settings as settings_room
 from triage.model import InputError
-from triage.settings import EVENTS, Autonomy, Guards, Settings, Web, Webhook, load_settings
+from triage.settings import EVENTS, Autonomy, Guards, ProofSettings, Settings, Web, Webhook, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def test_no_setting_is_required() -> None:
 def test_every_setting_is_in_the_docs_with_its_default() -> None:
     page = (Path(__file__).parents[1] / "docs/settings.md").read_text()
     rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
-    tables = {"autonomy": Autonomy, "guards": Guards, "web": Web, "webhooks": Webhook}
+    tables = {"autonomy": Autonomy, "guards": Guards, "web": Web, "webhooks": Webhook, "proof": ProofSettings}
     names = [name for name in Settings.model_fields if name not in tables]
     names += [f"{table}.{name}" for table, model in tables.items() for name in model.model_fields]
     assert sorted(rows) == sorted(names)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from triage.ladder import check_evidence, first_plan
 from triage.model import Level, Plan, Refused, TriageError
+from triage.poison import check_poison
 from triage.rulebase.rule import Rule
 from triage.settings import WINDOW, Autonomy
 from triage.store import CrashRow, Decision, IncidentRow, Store, Verdict
@@ -159,6 +160,7 @@ class Deciding:
         name = self._hands.action_name(incident.number)
         matches = crash.document.get("matches") or ()
         ladder = matches[0]["remedies"] if matches else ()
+        check_poison(self._store.incident(incident.number), ladder)
         ladder = self._hands.rungs(ladder, incident, crash.document)
         return first_plan(ladder, lambda one: self._hands.plan(incident, crash.document, one, name, now))[0]
 

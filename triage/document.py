@@ -8,7 +8,7 @@ wrote goes through the mask.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,6 +90,11 @@ def finding_document(finding: Finding) -> Json:
             "flags": {name: mask(value) for name, value in crash.context.flags.items()},
             "milestones": [{"name": name, "time": iso(time)} for name, time in crash.context.milestones],
             "warnings": [_line(line) for line in crash.context.warnings],
+            "answered": crash.context.answered,
+            "pace": [
+                {"running": one.running, "samples": one.samples, "speed": one.speed, "accepted": one.accepted}
+                for one in crash.context.pace
+            ],
         },
     }
 
@@ -176,6 +181,7 @@ def _match(match: Match) -> Json:
         "severity": match.severity.value,
         "captures": {name: mask(value) for name, value in match.captures.items()},
         "references": list(match.references),
+        "verify": {name: value for name, value in asdict(match.verify).items() if value is not None},
         "remedies": [remedy_document(remedy) for remedy in match.remedies],
     }
 
@@ -196,6 +202,7 @@ def remedy_document(remedy: Remedy) -> Json:
         "edits": [_edit(edit) for edit in remedy.edits],
         "versions": remedy.versions,
         "blocked_by": remedy.blocked_by,
+        "speed": remedy.speed,
     }
 
 

@@ -229,6 +229,16 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a server decodes at one load, by its own lines: speeds at other loads say nothing about each other."""
+
+    running: int  # requests at once
+    samples: int
+    speed: float  # tokens/s, of its better lines: a pause between two requests counts into the others
+    accepted: float = 0.0  # length of what a draft got accepted; 0 without speculation
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """What the log of this invocation said before: kept per running invocation, saved with the cursor."""
 
@@ -239,6 +249,8 @@ class Context:
     )  # from server_args=: 'speculative_num_draft_tokens' -> '16'; secrets left out
     milestones: tuple[tuple[str, int | None], ...] = ()  # (name, time)
     warnings: tuple[Line, ...] = ()  # lines that may turn out to be causes
+    answered: int = 0  # generations since it was ready; counted no further than `engine.pace` says
+    pace: tuple[Pace, ...] = ()  # how fast it decoded
     stopping: int | None = None  # time of the manager's 'Stopping' entry: a requested stop
 
 
@@ -325,6 +337,21 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Verify:
+    """How a remedy is proved. None: what the settings (and for `ready_timeout` root's policy) say."""
+
+    ready_timeout: float | None = None  # seconds until it serves; root's policy is the ceiling
+    soak: int | None = None  # requests
+    rate: float | None = None  # of them in a second, at most
+    timeout: float | None = None  # seconds for one answer
+    window: float | None = None  # seconds in which the signature must stay away
+    min_speed: float | None = None  # share of the speed before that has to be left
+
+
+AS_SET = Verify()
+
+
+@dataclass(frozen=True, slots=True)
 class Remedy:
     id: str
     kind: str  # flag env unit upgrade downgrade install system model hardware request advice
@@ -334,6 +361,7 @@ class Remedy:
     edits: tuple[Edit, ...] = ()
     versions: str | None = None
     applicable: bool = False  # `triage apply` can carry it out
+    speed: float | None = None  # the cost announced as a share: at least this much of the tokens/s is left
     blocked_by: str | None = None  # why it does not fit here
 
 
@@ -348,6 +376,7 @@ class Match:
     captures: Mapping[str, str]
     references: tuple[str, ...]
     remedies: tuple[Remedy, ...]  # cheapest that fits first
+    verify: Verify = AS_SET
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +473,7 @@ class Plan:
     action: str = ""  # the name the action will have, `i3-1`: first action of incident 3
     time: int = 0  # of planning; its day stands in the drop-in
     root: str = ""  # folder of --root; '' for the machine itself
+    verify: Verify = AS_SET
 
 
 class Level(StrEnum):
@@ -503,6 +533,7 @@ class Request:
     verify: bool = True
     reason: str = ""  # who or what asked: operator, window ...
     root: str = ""  # folder of --root; '' for the machine itself. Root's one-shot refuses any but its own
+    ready_timeout: int = 0  # seconds; 0: what root's policy says, which is the ceiling in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,8 +564,9 @@ class Tried:
     release: str | None  # of the server under which it failed; None where it did not, or nobody knows
     edits: tuple[Edit, ...]
     measured: Mapping[str, str]
+    unproved: bool = False  # its soak or its speed spoke against it
 
     @property
     def failed(self) -> bool:
         """Its proof failed, or its crash came back."""
-        return self.came_back or self.state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED)
+        return self.came_back or self.unproved or self.state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED)

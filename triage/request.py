@@ -38,6 +38,7 @@ from triage.model import (
     TriageError,
     Unit,
     Unreachable,
+    Verify,
 )
 from triage.remedy import as_it_stands, plan, plan_rollback
 from triage.rulebase.hints import hinted
@@ -72,6 +73,7 @@ class Requester:
         sudo_uid: int | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
+        self.settings = settings
         self.store = store
         self.limits = settings.guards
         self.root = root.resolve() if root else None
@@ -120,7 +122,8 @@ class Requester:
         if self.root is None and incident.host not in ("", self.store.host):
             raise Refused(f"{incident.unit} runs on {incident.host}, this is {self.store.host}: apply it there")
         rule, found = find_remedy(document, remedy)
-        return self._work_out(incident.unit, incident.number, rule, found, document, name, time)
+        result = self._work_out(incident.unit, incident.number, rule, found, document, name, time)
+        return replace(result, verify=self._profile(document, rule, found))
 
     def _work_out(
         self, unit_name: str, incident: int, rule: str, found: Remedy, document: Mapping[str, Any], name: str, time: int
@@ -214,14 +217,14 @@ class Requester:
 
     def removed_by_hand(self, action: ActionRow) -> bool:
         """Whether the drop-in that holds it is gone (systemctl revert, rm). False while anything is under way."""
-        if action.root != self._root or self._under_way(action.unit):
+        if action.root != self._root or self.under_way(action.unit):
             return False
         known = standing(self.ledger.results(), action.unit, self._root)
         held = action.name in {item.action for item in known.actions}
         if not held or any(own_drop_in(file.path) for file in self.manager.read_unit(action.unit).files):
             return False
         # An undoing that came and went between the looks would have changed what is in force.
-        return not self._under_way(action.unit) and known == standing(self.ledger.results(), action.unit, self._root)
+        return not self.under_way(action.unit) and known == standing(self.ledger.results(), action.unit, self._root)
 
     def file_rollback(self, wanted: WantedRollback, now: int) -> str:
         """For the worker, whose window saw the signature again. The name of the request; asked twice, it files once.
@@ -331,14 +334,30 @@ class Requester:
                 return f"below {root}: add --root {root}" if root else "on the machine itself: leave --root out"
         return ""
 
+    def under_way(self, unit: str) -> str:
+        """The action that is asked for or carried out on that unit, '' where there is none."""
+        for request in (*self.ledger.claims(), *self.spool.waiting_requests()):
+            if request.unit == unit and request.root == self._root:
+                return request.action
+        return ""
+
     def _check_free(self, unit: str) -> None:
         """One action at a time: two plans of one moment cannot both be what the operator saw."""
-        if busy := self._under_way(unit):
+        if busy := self.under_way(unit):
             raise Busy(f"{busy} is under way on {unit}: wait for its end (triage actions show {busy})")
 
-    def _under_way(self, unit: str) -> str:
-        requests = (*self.spool.waiting_requests(), *self.ledger.claims())
-        return next((one.action for one in requests if one.unit == unit and one.root == self._root), "")
+    def _profile(self, document: Mapping[str, Any], rule: str, remedy: Remedy) -> Verify:
+        """How the rule wants it proved; the settings where it says nothing; the cost that the rung announced."""
+        known = Verify.__dataclass_fields__
+        said: dict[str, Any] = {}
+        for match in document.get("matches") or ():
+            if match["rule"] == rule:
+                said = {name: value for name, value in (match.get("verify") or {}).items() if name in known}
+        settings = self.settings.proof
+        usual = {"soak": settings.soak, "rate": settings.rate, "timeout": settings.timeout_seconds}
+        usual |= {"min_speed": settings.min_speed, "window": self.settings.rollback_window_seconds}
+        announced = {} if remedy.speed is None else {"min_speed": remedy.speed}
+        return Verify(**{**usual, **said, **announced})
 
     def _request(self, plan: Plan, name: str, time: int, reason: str) -> Request:
         return Request(
@@ -356,6 +375,7 @@ class Requester:
             time=time,
             reason="".join(char for char in reason if char.isprintable())[:500],
             root=self._root,
+            ready_timeout=int(plan.verify.ready_timeout or 0),
         )
 
     def _file(self, request: Request, plan: Plan, who: str) -> None:
@@ -368,7 +388,7 @@ class Requester:
         self._check_free(request.unit)
         now = self.clock()
         words = {"title": plan.title, "cost": plan.cost, "diff": plan.diff, "who": who}
-        self.store.reserve(request, **words, now=now, limits=self.limits)
+        self.store.reserve(request, **words, now=now, limits=self.limits, profile=plan.verify)
         try:
             if self.private:
                 self.spool.create()
@@ -446,4 +466,5 @@ def _remedy(rung: Mapping[str, Any]) -> Remedy:
         versions=rung["versions"],
         applicable=rung["applicable"],
         blocked_by=rung["blocked_by"],
+        speed=rung.get("speed"),
     )

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISIONS = ("0001", "0002")  # all that this code knows, oldest first
+REVISIONS = ("0001", "0002", "0003")  # all that this code knows, oldest first
 HEAD = REVISIONS[-1]
 
 metadata = MetaData(
@@ -263,6 +263,23 @@ retirement = Table(
     Column("proposed_for", Text, nullable=False),  # release installed when it was proposed
     Column("why", Text, nullable=False),
     Column("failed", Text, nullable=False),  # releases on which it came back, by blanks
+)
+
+# How an action is proved after root's own proof: a soak, the speed, a window of silence.
+proof = Table(
+    "proof",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("action", Text, primary_key=True),
+    Column("unit", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("profile", Text, nullable=False),
+    Column("window", BigInteger),  # of this action alone, microseconds
+    Column("sent", Integer, nullable=False),  # requests of the soak
+    Column("measured", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    Index("ix_proof_state", "state"),
 )
 
 # Counters and gauges of processes that have no page of their own, for /metrics. labels: JSON, keys sorted.

@@ -97,6 +97,17 @@ class Webhook(BaseModel):
             raise InputError(f"the secret of webhook '{self.name}' cannot be read from {path}: {error}") from error
 
 
+class ProofSettings(BaseModel):
+    """How an applied remedy is proved in the background; a rule's `verify` goes before it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    soak: int = Field(default=150, ge=0, le=2000)  # requests
+    rate: float = Field(default=1.0, gt=0, le=50)  # of them in a second, at most
+    timeout_seconds: float = Field(default=120.0, gt=0, le=3600)  # for one answer
+    min_speed: float = Field(default=0.6, ge=0, le=1)  # share of the speed before that has to be left
+
+
 class Web(BaseModel):
     """Where the dashboard listens and under which address its pages are linked."""
 
@@ -162,6 +173,7 @@ class Settings(BaseSettings):
     web: Web = Web()
     guards: Guards = Guards()
     autonomy: Autonomy = Autonomy()
+    proof: ProofSettings = ProofSettings()
     webhooks: tuple[Webhook, ...] = ()
     rollback_window_seconds: int = Field(default=600, ge=0)  # how long a signature must stay away after an action
     retention_days: int = Field(default=90, ge=1)

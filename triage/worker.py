@@ -1,4 +1,4 @@
-"""What happens beside reading: import root's accounts, deliver alerts, watch windows, prune.
+"""What happens beside reading: import root's accounts, prove remedies further, deliver alerts, watch windows, prune.
 
 In: the store, the channels, root's results. Out: rows. `run_once(now)` does what is due at `now` and never sleeps; the
 loop around it is the command line's. Each channel has a thread of its own, so a receiver that is dead or slow keeps
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from triage.channels import Channel, Message
 from triage.model import ActionResult, TriageError
+from triage.prover import Prover
 from triage.store import DueDelivery, Pruned, Store, WantedRollback
 
 SECOND = 1_000_000
@@ -68,6 +69,7 @@ class Worker:
         settle_abandoned: Callable[[int], int] = lambda now: 0,
         decide: Callable[[int], int] = lambda now: 0,
         collect_debts: Callable[[int], int] = lambda now: 0,
+        prover: Prover | None = None,
         retention: int = 90 * DAY,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -78,6 +80,7 @@ class Worker:
         self._settle_abandoned = settle_abandoned
         self._decide = decide
         self._collect_debts = collect_debts
+        self._prover = prover
         self._retention = retention
         self._chance = chance
         self._pruned_at: int | None = None
@@ -92,6 +95,7 @@ class Worker:
         done = Round()
         self._guard(done, lambda: self._import(done, now))
         self._guard(done, lambda: self._settle(done, now))
+        self._guard(done, lambda: self._prove(done))
         self._guard(done, lambda: self._file(done, now))
         self._guard(done, lambda: self._watch(done, now))
         self._guard(done, lambda: self._act(done, now))
@@ -103,6 +107,8 @@ class Worker:
 
     def close(self) -> None:
         """Ends the threads after the try each of them is in."""
+        if self._prover is not None:
+            self._prover.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for channel in self._channels.values():
             channel.close()
@@ -124,6 +130,10 @@ class Worker:
 
     def _settle(self, done: Round, now: int) -> None:
         done.abandoned = self._settle_abandoned(now)
+
+    def _prove(self, done: Round) -> None:
+        if self._prover is not None:
+            done.errors += self._prover.round()
 
     def _file(self, done: Round, now: int) -> None:
         if self._file_rollback is None:

@@ -35,6 +35,10 @@ breaker_actions = 1000
 name = "pager"
 url = "http://127.0.0.1:{RECEIVER_PORT}/hook"
 secret_file = "/etc/triage/webhook-pager"
+
+[proof]
+rate = 25
+timeout_seconds = 5
 """
 
 QUERY = """

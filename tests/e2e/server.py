@@ -4,6 +4,8 @@ In: a `Box`. Out: `Server` (one unit, one port). `install_standin` comes first. 
 
 from __future__ import annotations
 
+import json
+
 from tests.e2e.box import Box, Result, wait_for
 from tests.e2e.standin import install as standin
 
@@ -96,9 +98,9 @@ class Server:
 
     # ---------------------------------------------------------------- the server
 
-    def generate(self, seconds: int = 10) -> Result:
+    def generate(self, seconds: int = 10, text: str = "one two three") -> Result:
         """One short generation; `.code` is curl's: 0 if it was answered."""
-        return self._curl("/generate", "-m", str(seconds), "-d", '{"text": "one two three"}')
+        return self._curl("/generate", "-m", str(seconds), "-d", json.dumps({"text": text}))
 
     def crash(self) -> str:
         """Start it, send the request that ends it, wait until the manager has seen the end. Gives the invocation."""

@@ -1,6 +1,6 @@
 """The wheel of this checkout and the wheels of everything it needs, built outside the box (which has no network).
 
-Both are kept below build/e2e: the others until pyproject.toml changes, ours until any file of the checkout changes."""
+Both are kept below build/e2e: the others until what we depend on changes, ours until any file of the checkout does."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ OURS = ("triage", "rules", "migrations", "web", "packaging", "pyproject.toml")
 def wheelhouse() -> tuple[Path, Path]:
     """(our wheel, folder of all wheels). Raises subprocess.CalledProcessError with pip's words."""
     version = subprocess.run([PYTHON, "--version"], check=True, capture_output=True, text=True).stdout
-    pyproject = (ROOT / "pyproject.toml").read_text()
-    key = hashlib.sha256((version + pyproject).encode()).hexdigest()[:12]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = [*project["dependencies"], *project["optional-dependencies"]["journal"]]
+    key = hashlib.sha256("\n".join([version, *needs]).encode()).hexdigest()[:12]
     folder = CACHE / f"wheels-{key}"
-    project = tomllib.loads(pyproject)["project"]
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _pip(
-            "wheel", "--wheel-dir", str(folder), *project["dependencies"], *project["optional-dependencies"]["journal"]
-        )
+        _pip("wheel", "--wheel-dir", str(folder), *needs)
         (folder / "complete").touch()
     digest = _digest()
     ours = CACHE / f"triage-{digest}"

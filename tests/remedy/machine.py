@@ -18,6 +18,7 @@ from triage.actions.readiness import Limits, Proof, Report
 from triage.model import Edit, Plan, Request, Unit
 from triage.remedy import plan, plan_rollback
 from triage.units.dropin import standing
+from triage.units.processes import Leftover
 from triage.units.systemctl import Folder, Loaded, State
 from triage.units.unitfile import effective, own_drop_in
 
@@ -40,6 +41,7 @@ class FakeManager:
             )
             self.reload()
         self.objections: tuple[str, ...] = ()
+        self.left: tuple[Leftover, ...] = ()
         self.crashes_at_load = False
         self.loads_something_else = False
         self.while_loading: list[Callable[[], None]] = []  # what happens to the unit, one at each wait for it
@@ -93,6 +95,9 @@ class FakeManager:
     def asked_to_stop(self, name: str, invocation: str) -> bool:
         return invocation in self.facts().get("jobs", ())
 
+    def leftovers(self, name: str) -> tuple[Leftover, ...]:
+        return self.left
+
     def stop(self, *, begin: bool = False) -> None:
         """By an operator. SGLang ends itself by SIGKILL, so the unit is failed afterwards."""
         facts = self.facts()
@@ -121,7 +126,7 @@ class FakeProof(Proof):
         super().__init__(manager, Limits(), sleep=lambda _: None)
         self.fake = manager
 
-    def ready(self, unit: str, invocation: str, report: Report) -> Answer:
+    def ready(self, unit: str, invocation: str, report: Report, timeout: float = 0) -> Answer:
         report("0 s: loading")
         if self.fake.while_loading:
             self.fake.while_loading.pop(0)()
@@ -131,6 +136,9 @@ class FakeProof(Proof):
         return Answer(
             not self.fake.crashes_at_load, "crashed while loading" if self.fake.crashes_at_load else "healthy", 3.0
         )
+
+    def speed(self, unit: str) -> float:
+        return 80.0
 
     def probe(self, unit: str, invocation: str) -> Answer:
         if self.fake.while_probed:

@@ -34,7 +34,8 @@ def test_a_cure_is_written_restarted_and_proved(machine: Machine) -> None:
     assert machine.manager.facts()["starts"] == 1
     assert machine.ledger.claims() == ()
     assert step_names(machine, "i3-1") == [
-        "claim", "policy", "read", "render", "stage", "write", "reload", "compare", "restart", "ready", "probe",
+        "claim", "policy", "read", "render", "stage", "leftovers", "baseline", "write", "reload", "compare",
+        "restart", "ready", "probe",
     ]  # fmt: skip
     assert all(step.state is StepState.DONE for step in record.result.steps)
     assert record.result.measured["ready_seconds"] == "3.0"

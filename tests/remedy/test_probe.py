@@ -74,7 +74,7 @@ def test_an_answer_proves(server: StandIn) -> None:
     assert (answer.ok, answer.proved, answer.text) == (True, True, "answered 'ready'")
     path, key, body = server.asked[-1]
     assert (path, key) == ("/v1/chat/completions", "Bearer s3")
-    assert (body["model"], body["temperature"], body["max_tokens"]) == ("kimi", 0, 16)
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("kimi", 0, 32)
 
 
 def test_thinking_counts_as_an_answer(server: StandIn) -> None:
@@ -85,7 +85,7 @@ def test_thinking_counts_as_an_answer(server: StandIn) -> None:
 
 def test_a_model_without_a_chat_template_completes(server: StandIn) -> None:
     server.answers["/v1/chat/completions"] = (400, {"message": "no chat template"})
-    server.answers["/v1/completions"] = (200, {"choices": [{"text": "ready"}]})
+    server.answers["/v1/completions"] = (200, {"choices": [{"text": " eight nine ten"}]})
     assert probe(server.at(), 10).ok
 
 

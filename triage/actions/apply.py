@@ -103,7 +103,7 @@ def _limits(path: Path) -> Limits:
         policy = load_policy(path)
     except Refused:  # each request is refused by it in its own result
         return Limits()
-    return Limits(ready=policy.ready_seconds, probe=policy.probe_seconds)
+    return Limits(ready=policy.ready_seconds, probe=policy.probe_seconds, steady=policy.steady_seconds)
 
 
 def _breathe() -> int:

@@ -133,6 +133,8 @@ class Carrier:
             said = self.manager.verify(unit, _with_text(unit, rendered.text))
             if said:
                 raise Refused(f"systemd-analyze verify objects: {'; '.join(said)[:400]}")
+        with record.step("leftovers"):
+            self._check_leftovers(record)
         old = self.place.read(unit.name)
         if old is not None:
             self.ledger.save_old(request.action, old)
@@ -159,6 +161,18 @@ class Carrier:
             raise Refused(f"{request.unit} is another name of {unit.name}: use that")
         if unit_digest(unit) != request.seen_digest:
             raise Refused(f"{unit.name} was changed since the plan was made, nothing was touched: plan again")
+
+    def _check_leftovers(self, record: Record) -> None:
+        """A port or memory that an earlier run still holds would be blamed on the change."""
+        request = record.request
+        found = self.manager.leftovers(request.unit)
+        told = "; ".join(str(one) for one in found)
+        if told:
+            record.say(told)
+        living = [one for one in found if one.name]
+        if living and request.kind == "apply":
+            kill = " ".join(str(one.pid) for one in living)
+            raise Refused(f"{told}: only the unit's own processes are ever ended here. Look, then: sudo kill -9 {kill}")
 
     def _removed_by_hand(self, record: Record, known: Standing) -> bool:
         names = ", ".join(item.action for item in known.actions)
@@ -193,6 +207,8 @@ class Carrier:
         wanted = _digest_of(rendered.text)
         if wanted != request.result_digest:
             raise Refused(f"{unit.name} was changed while the action was under way")
+        if request.kind == "apply" and request.verify and record.kept["was"] == "up":
+            self._baseline(record)
         with record.step("write"):
             self._write(record, rendered.text, mode(unit))
         if not self.manager.live:
@@ -228,10 +244,21 @@ class Carrier:
                 invocation = job.invocation  # somebody's restart: what runs now has the change as well
                 record.keep(invocation=invocation, restarts=str(job.state.restarts))
 
+    def _baseline(self, record: Record) -> None:
+        """How fast it is before the change. Asked once: it may be what ends a server that is to be restarted anyway."""
+        if "baseline" in record.kept:
+            return
+        record.keep(baseline="asked")
+        with record.step("baseline"):
+            found = self.proof.speed(record.request.unit)
+            record.say(f"{found:.1f} tokens/s for one request" if found else "the server could not be asked")
+            if found:
+                record.measure(speed_before=f"{found:.1f}")
+
     def _prove(self, record: Record, invocation: str) -> None:
         request = record.request
         with record.step("ready"):
-            answer = self.proof.ready(request.unit, invocation, record.report)
+            answer = self.proof.ready(request.unit, invocation, record.report, request.ready_timeout)
             record.say(answer.text)
             record.measure(ready_seconds=f"{answer.seconds:.1f}")
             if not answer.ok:

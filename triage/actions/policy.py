@@ -74,7 +74,13 @@ NEVER_SETTINGS = (
     "Install.*",
 )
 _TABLES = {"units", "flags", "environment", "directives", "limits"}
-_LIMITS = {"ready_seconds": 1800.0, "probe_seconds": 300.0, "unit_per_day": 24.0, "host_per_hour": 40.0}
+_LIMITS = {
+    "ready_seconds": 1800.0,
+    "probe_seconds": 300.0,
+    "steady_seconds": 3.0,
+    "unit_per_day": 24.0,
+    "host_per_hour": 40.0,
+}
 _HOUR = 3600 * 1_000_000  # microseconds
 
 
@@ -89,6 +95,7 @@ class Policy:
     path: str = "/etc/triage/policy.toml"
     ready_seconds: float = _LIMITS["ready_seconds"]
     probe_seconds: float = _LIMITS["probe_seconds"]
+    steady_seconds: float = _LIMITS["steady_seconds"]
     unit_per_day: float = _LIMITS["unit_per_day"]
     host_per_hour: float = _LIMITS["host_per_hour"]
 

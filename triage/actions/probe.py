@@ -1,8 +1,8 @@
 """One short request to a server, as a client of it would send it.
 
 In: the server's command line as the manager holds it, with variables filled in. Out: `Endpoint` (where and as whom to
-ask) and `Answer` (did it answer, what, how long it took). Called by `readiness`, `triage verify`. Never more than one
-request in flight, nothing is retried after a time-out: piled-up probes have themselves crashed schedulers.
+ask) and `Answer` (did it answer, what, how long it took). Called by `readiness`, `triage verify` and the soak. Never
+more than one request in flight, nothing is retried after a time-out: piled-up probes have crashed schedulers.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
+from triage.actions.questions import COUNT, EMBEDDINGS, READY, SPEED, Question, question, read
 from triage.model import EMPTY
 from triage.units.flags import long_name, served
 from triage.units.launch import ROUTERS
 
 _LIMIT = 1 << 20  # bytes of an answer
-_PROMPT = "Reply with the single word: ready"
 
 
 class Kind(StrEnum):
@@ -46,6 +45,7 @@ class Endpoint:
     key: str = ""
     model: str = ""  # as served; '' asks the server
     note: str = ""  # what cannot be checked here, and why
+    made_up: bool = False  # weights by chance: no answer of it can be known
 
     @property
     def url(self) -> str:
@@ -59,6 +59,10 @@ class Answer:
     text: str
     seconds: float = 0.0
     proved: bool = True  # False: all that could be checked was fine, but nothing was generated
+    status: int = 0  # of HTTP; 0 where none came
+    hung: bool = False  # cancelled after the time was up
+    unknown: bool = False  # proper words, but not the answer that is known
+    speed: float = 0.0  # tokens/s, where the question allows to tell
 
 
 # ---------------------------------------------------------------- where to ask
@@ -85,6 +89,7 @@ def endpoint(argv: tuple[str, ...], variables: Mapping[str, str] = EMPTY) -> End
         options.get("--api-key", ""),
         options.get("--served-model-name", ""),
         note,
+        options.get("--load-format") == "dummy",
     )
 
 
@@ -188,18 +193,61 @@ def healthy(at: Endpoint, timeout: float = 10) -> tuple[bool, str]:
     return status == 200, f"/health says {status}"
 
 
-def probe(at: Endpoint, timeout: float, alive: Callable[[], str] = lambda: "") -> Answer:
-    """One short generation (or what the kind allows), patient with a first JIT compile.
+class Talk:
+    """One question at a time to one server; `hang_up` from another thread ends the one that is asked."""
+
+    def __init__(self, at: Endpoint, timeout: float) -> None:
+        self.at = at
+        self.timeout = timeout
+        self._model = at.model
+        self._conversation: Conversation | None = None
+
+    def hang_up(self) -> None:
+        if self._conversation is not None:
+            self._conversation.hang_up()
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        self._conversation = Conversation(self.at, self.timeout)
+        return self._conversation.ask(method, path, body)
+
+    def model(self) -> Answer:
+        """The served model's name; not ok where the server has none, or is another server."""
+        status, body = self.ask("GET", "/v1/models")
+        if status != 200:
+            return Answer(False, f"/v1/models says {status}", status=status)
+        served = [str(item["id"]) for item in json.loads(body)["data"]]
+        if self.at.kind in (Kind.ROUTER, Kind.HALF):
+            return Answer(True, "")
+        if self.at.model and self.at.model not in served:
+            text = f"{self.at.url} serves {', '.join(served)[:100]}, not {self.at.model}: another server?"
+            return Answer(False, text)
+        return Answer(True, self.at.model or (served[0] if served else ""))
+
+    def put(self, asked: Question, model: str) -> Answer:
+        """One question to that model, judged."""
+        started = time.monotonic()
+        status, body = self.ask("POST", asked.path, {"model": model, **asked.body})
+        seconds = time.monotonic() - started
+        if status != 200:
+            return Answer(False, f"{asked.path} says {status}: {_short(body)}", seconds, status=status)
+        reply = read(asked, body)
+        if reply.wrong:
+            return Answer(False, reply.wrong, seconds, status=status)
+        told = reply.said if asked.path == EMBEDDINGS else f"answered {reply.said[:60]!r}"
+        speed = reply.tokens / seconds if asked.timed and seconds > 0 else 0.0
+        return Answer(True, told, seconds, status=status, unknown=reply.unknown, speed=speed)
+
+
+def converse(at: Endpoint, timeout: float, say: Callable[[Talk], Answer], alive: Callable[[], str]) -> Answer:
+    """`say` in a thread of its own, cancelled after `timeout` seconds: the server sees the connection close.
 
     `alive` is asked every second and says why the server is gone, '' while it is not: a dead scheduler must not cost
     the whole timeout.
     """
-    if at.kind in (Kind.FOLLOWER, Kind.UNKNOWN):
-        return Answer(True, at.note, proved=False)
     started = time.monotonic()
     outcome: list[Answer] = []
-    asker = _Asker(at, timeout)
-    thread = threading.Thread(target=lambda: outcome.append(asker.run()), daemon=True)
+    talk = Talk(at, timeout)
+    thread = threading.Thread(target=lambda: outcome.append(_said(talk, say)), daemon=True)
     thread.start()
     gone = ""
     while thread.is_alive() and time.monotonic() - started < timeout and not gone:
@@ -207,75 +255,61 @@ def probe(at: Endpoint, timeout: float, alive: Callable[[], str] = lambda: "") -
         gone = alive() if thread.is_alive() else ""
     seconds = time.monotonic() - started
     if thread.is_alive():
-        asker.hang_up()
-        return Answer(False, gone or f"no answer to the probe in {timeout:.0f} s", seconds)
+        talk.hang_up()
+        return Answer(False, gone or f"no answer to the probe in {timeout:.0f} s", seconds, hung=not gone)
     answer = outcome[0] if outcome else Answer(False, "the probe itself failed")
-    return Answer(answer.ok, answer.text, seconds, answer.proved)
+    return replace(answer, seconds=seconds)
 
 
-class _Asker:
-    def __init__(self, at: Endpoint, timeout: float) -> None:
-        self.at = at
-        self.timeout = timeout
-        self.conversation: Conversation | None = None
-
-    def hang_up(self) -> None:
-        if self.conversation is not None:
-            self.conversation.hang_up()
-
-    def run(self) -> Answer:
-        try:
-            return self._run()
-        except TimeoutError:
-            return Answer(False, f"no answer to the probe in {self.timeout:.0f} s")
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, IndexError) as error:
-            return Answer(False, f"the probe got no proper answer: {_why(error)}")
-
-    def _run(self) -> Answer:
-        status, body = self._ask("GET", "/v1/models")
-        if status != 200:
-            return Answer(False, f"/v1/models says {status}")
-        served = [str(item["id"]) for item in json.loads(body)["data"]]
-        if self.at.kind in (Kind.ROUTER, Kind.HALF):
-            return Answer(True, self.at.note, proved=False)
-        if self.at.model and self.at.model not in served:
-            return Answer(
-                False, f"{self.at.url} serves {', '.join(served)[:100]}, not {self.at.model}: another server?"
-            )
-        model = self.at.model or (served[0] if served else "")
-        if self.at.kind is Kind.EMBEDDING:
-            return self._embedding(model)
-        return self._generation(model)
-
-    def _embedding(self, model: str) -> Answer:
-        status, body = self._ask("POST", "/v1/embeddings", {"model": model, "input": _PROMPT})
-        if status != 200:
-            return Answer(False, f"/v1/embeddings says {status}: {_short(body)}")
-        vector = json.loads(body)["data"][0]["embedding"]
-        return Answer(bool(vector), f"an embedding of {len(vector)} numbers")
-
-    def _generation(self, model: str) -> Answer:
-        common = {"model": model, "temperature": 0, "max_tokens": 16, "stream": False}
-        chat = {**common, "messages": [{"role": "user", "content": _PROMPT}]}
-        status, body = self._ask("POST", "/v1/chat/completions", chat)
-        if status in (400, 404, 405, 422):  # a model without a chat template still completes
-            status, body = self._ask("POST", "/v1/completions", {**common, "prompt": _PROMPT})
-        if status != 200:
-            return Answer(False, f"generation says {status}: {_short(body)}")
-        said = _said(json.loads(body)["choices"][0])
-        if not said.strip():
-            return Answer(False, "the server answered 200 with an empty text")
-        return Answer(True, f"answered {said.strip()[:60]!r}")
-
-    def _ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-        self.conversation = Conversation(self.at, self.timeout)
-        return self.conversation.ask(method, path, body)
+def _said(talk: Talk, say: Callable[[Talk], Answer]) -> Answer:
+    try:
+        return say(talk)
+    except TimeoutError:
+        return Answer(False, f"no answer to the probe in {talk.timeout:.0f} s", hung=True)
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, IndexError) as error:
+        return Answer(False, f"the probe got no proper answer: {_why(error)}")
 
 
-def _said(choice: Mapping[str, Any]) -> str:
-    message = choice.get("message") or {}
-    parts = (message.get("content"), message.get("reasoning_content"), choice.get("text"))
-    return "".join(part for part in parts if isinstance(part, str))
+def probe(at: Endpoint, timeout: float, alive: Callable[[], str] = lambda: "") -> Answer:
+    """One short generation with a known answer (or what the kind allows), patient with a first JIT compile."""
+    if at.kind in (Kind.FOLLOWER, Kind.UNKNOWN):
+        return Answer(True, at.note, proved=False)
+    return converse(at, timeout, _first_words, alive)
+
+
+def speed(at: Endpoint, timeout: float) -> float:
+    """Tokens per second of one request, 0 where it gets no answer."""
+    if at.kind is not Kind.GENERATION:
+        return 0.0
+
+    def say(talk: Talk) -> Answer:
+        model = talk.model()
+        return talk.put(SPEED, model.text) if model.ok else model
+
+    return converse(at, timeout, say, lambda: "").speed
+
+
+def _first_words(talk: Talk) -> Answer:
+    model = talk.model()
+    if not model.ok:
+        return model
+    if talk.at.kind in (Kind.ROUTER, Kind.HALF):
+        return Answer(True, talk.at.note, proved=False)
+    if talk.at.kind is Kind.EMBEDDING:
+        return talk.put(question(0, embedding=True), model.text)
+    answer = talk.put(READY, model.text)
+    if (answer.ok and not answer.unknown) or answer.status not in (200, 400, 404, 405, 422):
+        return answer
+    if answer.status == 200 and not answer.ok:  # empty, garbage
+        return answer
+    # A model without a chat template still completes; and one that does not do as it is told can count.
+    counted = talk.put(COUNT, model.text)
+    if not counted.ok or not counted.unknown:
+        return counted
+    if talk.at.made_up:
+        return replace(counted, text=f"{counted.text}; its weights are made up (--load-format dummy)")
+    said = (answer if answer.status == 200 else counted).text
+    return replace(counted, ok=False, text=f"{said}: none of the answers that are known")
 
 
 def _short(body: bytes) -> str:

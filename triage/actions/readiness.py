@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from triage.actions.probe import Answer, Endpoint, Kind, endpoint, healthy, probe
+from triage.actions.probe import Answer, Endpoint, Kind, endpoint, healthy, probe, speed
 from triage.model import Refused, TriageError
 from triage.units.systemctl import Manager, State, environment
 from triage.units.unitfile import expand
@@ -25,6 +25,7 @@ class Limits:
 
     ready: float = 1800
     probe: float = 300
+    baseline: float = 30  # for the speed before anything is changed; what hangs is not waited for
     steady: float = 3  # how long a server that looks well is watched before it is believed
     steady_unasked: float = 20  # the same where nothing can be asked of it
     tick: float = 1
@@ -79,9 +80,12 @@ class Proof:
             self.sleep(self.limits.tick)
         raise Refused(f"{unit} did not start within {self.limits.stop:.0f} s")
 
-    def ready(self, unit: str, invocation: str, report: Report) -> Answer:
-        """Active, healthy, and the same invocation for a while. Raises ByHand where somebody stops or restarts it."""
+    def ready(self, unit: str, invocation: str, report: Report, timeout: float = 0) -> Answer:
+        """Active, healthy, and the same invocation for a while. Raises ByHand where somebody stops or restarts it.
+
+        `timeout`: seconds, where less than the limit; 0: the limit."""
         started, well_since = self.clock(), -1.0
+        limit = min(timeout, self.limits.ready) if timeout > 0 else self.limits.ready
         at = self.endpoint(unit)
         asked = at.kind not in (Kind.FOLLOWER, Kind.UNKNOWN)
         needed = self.limits.steady if asked else self.limits.steady_unasked
@@ -97,8 +101,8 @@ class Proof:
             well_since = -1.0 if not well else now if well_since < 0 else well_since
             if well and now - well_since >= needed:
                 return Answer(True, text if asked else at.note, well_since - started)
-            if now - started > self.limits.ready:
-                return Answer(False, f"not ready within {self.limits.ready:.0f} s: {text}", now - started)
+            if now - started > limit:
+                return Answer(False, f"not ready within {limit:.0f} s: {text}", now - started)
             report(f"{now - started:.0f} s: {text}")
             self.sleep(self.limits.tick)
 
@@ -113,6 +117,10 @@ class Proof:
             if not answer.ok or self.clock() >= until:
                 return answer
             self.sleep(self.limits.tick)
+
+    def speed(self, unit: str) -> float:
+        """Tokens per second as the unit runs now, 0 where that cannot be told."""
+        return speed(self.endpoint(unit), min(self.limits.baseline, self.limits.probe))
 
     def gone(self, unit: str, invocation: str) -> str:
         """Why the invocation is over, '' while it is not. Raises ByHand where it did not end by itself."""

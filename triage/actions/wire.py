@@ -22,6 +22,7 @@ NAME = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,63}")  # no leading dot: hidden file
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _EDITS = 16
+_SINCE = {"ready_timeout": 0}  # keys that requests of older releases lack
 _DEFAULTS = {
     field.name: field.default for field in dataclasses.fields(Request) if field.default is not dataclasses.MISSING
 }
@@ -32,8 +33,9 @@ def dump_request(request: Request) -> bytes:
 
 
 def load_request(data: bytes) -> Request:
-    """Raises Refused on anything but a request as `dump_request` writes it."""
-    content = _parse(data)
+    """Raises Refused on anything but a request as `dump_request` writes it; one of an older release may lack what has
+    come since then: an upgrade must not lose a claim."""
+    content = {**_SINCE, **_parse(data)}
     fields = {field.name for field in dataclasses.fields(Request)}
     if set(content) != fields:
         raise Refused(f"the request has other keys than a request: {sorted(set(content) ^ fields)[:5]}")
@@ -58,6 +60,7 @@ def _request(content: Mapping[str, Any]) -> Request:
         verify=_truth(content, "verify"),
         reason=_text(content, "reason", 500),
         root=_text(content, "root", 4096),
+        ready_timeout=_whole(content, "ready_timeout"),
     )
     _check_sense(request)
     return request

@@ -1,7 +1,8 @@
 """`triage apply | rollback | actions | verify`: remedies, from the plan to the proof.
 
 Nothing here touches a unit. `triage.request` plans and files; root's one-shot does, and this shows its steps as they
-come. Exit codes by what became of the action: 0 in force or undone, 3 refused, 4 rolled back, 5 rollback failed.
+come. Exit codes by what became of the action: 0 in force or undone, 3 refused, 4 rolled back, 5 rollback failed; with
+`--wait` by what became of its whole proof, soak and window included.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ ROOT = click.option(
 DRY = click.option("--dry-run", is_flag=True, help="Show plan and diff, change nothing.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+STALLED = 300.0  # seconds in which a soak gets at least one answer or gives up
 MARKS = {"running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
 
 
@@ -67,8 +69,11 @@ def _now() -> int:
 @DRY
 @YES
 @click.option("--no-verify", is_flag=True, help="Neither wait until the unit is ready nor probe it.")
+@click.option("--wait", is_flag=True, help="Stay until soak, speed and window have decided too.")
 @ROOT
-def apply(incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify: bool, root: Path | None) -> None:
+def apply(
+    incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify: bool, wait: bool, root: Path | None
+) -> None:
     """Apply a remedy of INCIDENT: plan, diff, question, drop-in, restart, proof; back if it does not prove itself."""
     with hands_here(root) as (requester, session):
         view = _view(requester, incident)
@@ -81,6 +86,10 @@ def apply(incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify
         _ask(yes, f"Apply this to {plan.unit}{' and restart it' if root is None else ''}?")
         requester.apply(plan, plan.action, plan.time, session.who, verify=not no_verify)
         follow(requester, plan.action)
+        if wait:
+            _wait(requester, plan.action)
+        elif plan.verify.soak and not no_verify and root is None:
+            click.echo(f"The proof goes on in the background: triage actions show {plan.action}", err=True)
 
 
 @click.command()
@@ -118,6 +127,7 @@ def _view(requester: Requester, number: int) -> IncidentView:
 def _plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple[Plan, tuple[str, ...]]:
     """The plan of the remedy that was asked for, or of the first that fits here, and why those above it do not."""
     from triage.ladder import check_evidence, first_plan
+    from triage.poison import check_poison
     from triage.request import newest_document
 
     found = newest_document(view)
@@ -131,6 +141,7 @@ def _plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple
     check_evidence(found)
     matches = found.get("matches") or ()
     ladder = matches[0]["remedies"] if matches else ()
+    check_poison(view, ladder)
     return first_plan(requester.rungs(ladder, view.incident, found), work_out)
 
 
@@ -153,6 +164,7 @@ def _show_plan(plan: Plan) -> None:
         ("cost", plan.cost),
         *(("set" if after is not None else "unset", _assigned(name, after)) for name, _, after in plan.env_changes),
         ("file", f"{plan.root}{plan.drop_in_path}"),
+        ("proof", _proof_words(plan) if not plan.root else ""),
         ("action", plan.action),
         *(("note", note) for note in plan.notes),
     ]
@@ -163,6 +175,47 @@ def _show_plan(plan: Plan) -> None:
     for line in plan.diff.splitlines():
         colour = {"+": "green", "-": "red", "@": "cyan", "#": "yellow"}.get(line[:1])
         click.echo(click.style(clean(line), fg=colour))
+
+
+def _proof_words(plan: Plan) -> str:
+    profile = plan.verify
+    soak = f"{profile.soak} requests, at least {profile.min_speed or 0:.2f} of the speed before" if profile.soak else ""
+    window = f"{profile.window or 0:.0f} s without this crash"
+    return ", then ".join(part for part in ("ready and one answer", soak, window) if part)
+
+
+def _wait(requester: Requester, name: str) -> None:
+    """Until the proof has its verdict; then that of the rollback, where it is one against the action."""
+    from triage.model import RollbackFailed, Unreachable, VerificationFailed
+
+    told, moved = "", time.monotonic()
+    while True:
+        row = requester.store.action(name)
+        proof = row.proof
+        if proof is None or row.state == "unverified":
+            return
+        if proof.words != told:
+            told, moved = proof.words, time.monotonic()
+            click.echo(f"  {clean(told)}", err=True)
+        stuck = proof.state == "failed" and _stuck(requester, row)
+        if proof.settled and (proof.state != "failed" or not row.in_force or stuck):
+            break
+        if proof.state == "soak" and time.monotonic() - moved > STALLED:
+            raise Unreachable("nobody goes on with the proof: systemctl status triage-worker.service")
+        time.sleep(0.5)
+    if stuck:
+        raise RollbackFailed(f"{name}: {proof.text}; and taking it back failed")
+    if proof.state == "failed":
+        raise VerificationFailed(f"{name} was taken back: {proof.text}")
+    if proof.state == "ended":
+        click.echo(f"triage: the proof of {name} ended without a verdict: {clean(proof.text)}", err=True)
+        sys.exit(1)
+
+
+def _stuck(requester: Requester, row: ActionRow) -> bool:
+    """Whether its undoing was asked for and failed."""
+    undoing = [one for one in requester.store.incident(row.incident).actions if one.target == row.name]
+    return any(one.state in ("rollback-failed", "refused") for one in undoing)
 
 
 def _assigned(name: str, after: str | None) -> str:
@@ -262,6 +315,8 @@ def show(action: str, as_json: bool) -> None:
         ("asked", f"{moment(row.requested_at)} by {row.who}" + (f" ({row.reason})" if row.reason else "")),
         ("ended", moment(row.ended)),
         ("said", row.text),
+        ("proof", row.proof.words if row.proof else ""),
+        *((f"proof {key}".replace("_", " "), value) for key, value in _proved(row)),
         *((key.replace("_", " "), value) for key, value in sorted(row.measured.items())),
     ):
         if text:
@@ -272,6 +327,10 @@ def show(action: str, as_json: bool) -> None:
         click.echo()
         for line in row.diff.splitlines():
             echo(line)
+
+
+def _proved(row: ActionRow) -> list[tuple[str, str]]:
+    return sorted(row.proof.measured.items()) if row.proof else []
 
 
 @click.command()

@@ -121,6 +121,8 @@ def show(number: int, as_json: bool) -> None:
 
 
 def _show(view: IncidentView, tried: Iterable[Tried], base_url: str) -> None:
+    from triage.poison import poison
+
     incident = view.incident
     echo(f"Incident {incident.number}: {incident.title}")
     facts = {
@@ -138,6 +140,8 @@ def _show(view: IncidentView, tried: Iterable[Tried], base_url: str) -> None:
     for name, value in facts.items():
         if value:
             echo(f"  {name:9} {value}")
+    if why := poison(view):
+        echo(f"\nNote: {why}.")
     if view.crashes:
         _remedies(view.crashes[0].document, incident.number, tried)
     if view.actions:

@@ -25,6 +25,7 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
     from triage.autonomy import Deciding
     from triage.channels import open_channels
     from triage.debt import Collector
+    from triage.prover import Prover
     from triage.worker import Worker
 
     kept = cache(lambda: rules_here(settings))  # read when first asked for: the start must not wait for them
@@ -41,6 +42,7 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
         settle_abandoned=requester.settle_abandoned,
         decide=deciding.round,
         collect_debts=Collector(requester.store, requester, rule).round,
+        prover=Prover(requester.store, requester.manager, lambda unit: bool(requester.under_way(unit))),
         retention=settings.retention_days * DAY,
     )
 

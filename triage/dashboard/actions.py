@@ -13,6 +13,7 @@ from triage.dashboard.desk import Desk
 from triage.dashboard.problem import Problem
 from triage.ladder import check_evidence, first_plan
 from triage.model import InputError, Plan, Refused
+from triage.poison import check_poison
 from triage.store import ActionRow, CrashRow, IncidentView
 
 SHOWN_FOR = 3600 * 1_000_000  # microseconds for which a plan that was shown may be applied
@@ -72,6 +73,7 @@ def work_out(desk: Desk, number: int, remedy: str | None, name: str, time: int) 
         raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
     if not remedy:
         check_evidence(crash.document)
+        check_poison(found, ladder)
         rungs = desk.hands.rungs(ladder, found.incident, crash.document)
         plan, passed = first_plan(rungs, lambda one: desk.hands.plan(found.incident, crash.document, one, name, time))
         return replace(plan, notes=(*(f"passed over: {reason}" for reason in passed), *plan.notes))

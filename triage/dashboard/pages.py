@@ -24,6 +24,7 @@ from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
 from triage.dashboard.render import slots
 from triage.model import Refused, Severity, TriageError, Unreachable
+from triage.poison import poison
 from triage.store import ActionRow, IncidentState, IncidentView
 
 Number = Annotated[int, Path(ge=1, le=2**31)]
@@ -313,6 +314,7 @@ def incident_page(desk: Desk, request: Request, found: IncidentView, number: int
         "crashes": [views.crash_item(crash, current.number) for crash in found.crashes],
         "timeline": [views.moment(row) for row in reversed(found.timeline)],
         "standing": views.standing(found.actions, now),
+        "poison": poison(found),
     }
     title = f"#{found.incident.number} {found.incident.title}"
     return page(desk, request, "incident.html", title, values, here="/incidents")

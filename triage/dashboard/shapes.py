@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from triage.dashboard.desk import MICRO, UnitState
 from triage.model import Edit, Plan
 from triage.rulebase.rule import Rule
-from triage.store import ActionRow, CrashRow, IncidentRow, TimelineRow, UnitSeen
+from triage.store import ActionRow, CrashRow, IncidentRow, ProofRow, TimelineRow, UnitSeen
 
 
 def moment(time: int | None) -> datetime | None:
@@ -144,6 +144,28 @@ class StepShape(Shape):
     text: str
 
 
+class Proof(Shape):
+    """The proof that goes on after root's own."""
+
+    state: str = Field(description="planned, soak, window, proved, failed, ended")
+    sent: int = Field(description="requests of the soak so far")
+    wanted: int
+    text: str
+    measured: dict[str, str]
+    changed: datetime
+
+    @classmethod
+    def of(cls, row: ProofRow) -> Proof:
+        return cls(
+            state=row.state,
+            sent=row.sent,
+            wanted=row.wanted,
+            text=row.text,
+            measured=dict(row.measured),
+            changed=moment_of(row.changed_at),
+        )
+
+
 class Action(Shape):
     name: str
     kind: str
@@ -167,6 +189,7 @@ class Action(Shape):
     edits: list[EditShape]
     steps: list[StepShape]
     measured: dict[str, str]
+    proof: Proof | None = Field(description="null: it is not proved any further")
     url: str
 
     @classmethod
@@ -194,6 +217,7 @@ class Action(Shape):
             edits=[EditShape.of(edit) for edit in row.edits],
             steps=[StepShape(name=s.name, state=s.state, time=moment_of(s.time), text=s.text) for s in row.steps],
             measured=dict(row.measured),
+            proof=Proof.of(row.proof) if row.proof else None,
             url=f"/actions/{row.name}",
         )
 

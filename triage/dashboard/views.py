@@ -17,7 +17,7 @@ from triage.dashboard.render import slots
 from triage.engine.lines import parse
 from triage.model import ActionState, Edit, Step, StepState
 from triage.rulebase.rule import Rule
-from triage.store import ActionRow, CrashRow, IncidentRow, IncidentState, TimelineRow
+from triage.store import ActionRow, CrashRow, IncidentRow, IncidentState, ProofState, TimelineRow
 
 MICRO = 1_000_000
 Document = Mapping[str, Any]
@@ -256,6 +256,9 @@ _TONES = {
 }
 
 
+_PROOF_TONES = {ProofState.PROVED: "good", ProofState.FAILED: "bad"}
+
+
 @dataclass(frozen=True, slots=True)
 class ActionView:
     """One action, on its page and in the lists."""
@@ -281,6 +284,8 @@ class ActionView:
     edits: tuple[Edit, ...]
     diff: str
     measured: tuple[tuple[str, str], ...]
+    proof: str
+    proof_tone: str
     target: str | None
 
 
@@ -309,7 +314,9 @@ def action_view(row: ActionRow, now: int) -> ActionView:
         steps=row.steps,
         edits=row.edits,
         diff=row.diff,
-        measured=tuple(sorted(row.measured.items())),
+        measured=tuple(sorted({**row.measured, **(row.proof.measured if row.proof else {})}.items())),
+        proof=row.proof.words if row.proof and (row.in_force or row.proof.state == ProofState.FAILED) else "",
+        proof_tone=_PROOF_TONES.get(row.proof.state, "") if row.proof else "",
         target=row.target,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from triage.engine.pace import Speedometer
 from triage.masking import is_secret
 from triage.model import Context, Line, Phase
 
@@ -56,7 +57,7 @@ _MAX_VALUE = 300
 class Progress:
     """What one invocation has said so far. Small and bounded."""
 
-    __slots__ = ("_flags", "_milestones", "_seen", "_warnings", "active", "phase", "stopping", "version")
+    __slots__ = ("_flags", "_milestones", "_seen", "_warnings", "active", "meter", "phase", "stopping", "version")
 
     def __init__(self, context: Context | None = None) -> None:
         context = context or Context()
@@ -68,6 +69,7 @@ class Progress:
         self._milestones = list(context.milestones)
         self._seen = {name for name, _ in self._milestones}
         self._warnings = list(context.warnings)
+        self.meter = Speedometer(context.answered, context.pace)
 
     def note(self, text: str, line: Line) -> bool:
         """Take in one healthy line; True if it was a milestone."""
@@ -92,6 +94,12 @@ class Progress:
         self.active = line.time if line.time is not None else -1
         if "ready" in self._seen:
             self._reach(Phase.SERVING, "serving", line)
+            self.meter.note(line.text)
+
+    def answer(self, text: str) -> None:
+        """A request was answered with 200."""
+        if "ready" in self._seen:
+            self.meter.answer(text)
 
     def answered(self, line: Line) -> None:
         """A request was answered: that tells how far it has come where the log level leaves only such lines."""
@@ -126,6 +134,8 @@ class Progress:
             flags=self._flags,
             milestones=tuple(self._milestones),
             warnings=tuple(self._warnings),
+            answered=self.meter.answered,
+            pace=self.meter.pace(),
             stopping=self.stopping,
         )
 

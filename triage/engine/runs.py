@@ -156,8 +156,10 @@ class Run:
                 return False
             self.progress.work(line)
             self._spoke, self._excerpt = True, None
-        elif self.progress.expecting or (self.plain and not self._spoke):
-            self.progress.answered(line)
+        else:
+            self.progress.answer(text)
+            if self.progress.expecting or (self.plain and not self._spoke):
+                self.progress.answered(line)
         self.lanes.pass_by()
         return True
 

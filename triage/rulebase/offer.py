@@ -81,6 +81,7 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
         versions=fill(text.versions, captures) if text.versions else None,
         applicable=text.kind in EDITABLE and blocked is None,
         blocked_by=blocked,
+        speed=text.speed,
     )
 
 

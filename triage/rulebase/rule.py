@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from triage.model import Outcome, Phase, Severity
+from triage.model import AS_SET, Outcome, Phase, Severity, Verify
 
 EDITABLE = ("flag", "env", "unit")  # the kinds of remedies that `triage apply` can carry out
 FLAG = r"--[A-Za-z0-9][A-Za-z0-9_.-]*"
@@ -136,6 +136,7 @@ class RemedyText:
     flags: tuple[FlagCondition, ...] = ()  # `when`: only if the server's flags say so
     release: str | None = None  # `when`: only for these releases, where names of flags changed
     forks: tuple[str, ...] = ()  # flags and variables that only forks have
+    speed: float | None = None  # share of the tokens/s that is left at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,7 @@ class Rule:
     fixed_in: str | None = None
     stable: bool = False  # proved well enough that its remedies may be applied unasked, where the site wants that
     false_positives: tuple[str, ...] = ()
+    verify: Verify = AS_SET
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,4 +192,5 @@ def _match(rule: Rule, crash: Crash, captures: dict[str, str]) -> Match:
         captures=MappingProxyType(captures),
         references=rule.references,
         remedies=offer(rule.remedies, crash, captures),
+        verify=rule.verify,
     )

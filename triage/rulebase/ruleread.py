@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from triage.model import Outcome, Phase, Severity
+from triage.model import AS_SET, Outcome, Phase, Severity, Verify
 from triage.rulebase.anchors import SHORTEST, needed
 from triage.rulebase.releases import Specifier
 from triage.rulebase.rule import (
@@ -56,14 +56,25 @@ _RULE = (
         "fixed_in",
         "stable",
         "false_positives",
+        "verify",
     ],
     ["title", "cause", "severity", "match"],
 )
 _CLAUSE = ["exception", "message", "frame", "at", "lines", "phase", "outcome", "unit", "flags", "unless", "anchors"]
 _CONDITION = ["flag", "above", "below", "is", "present", "or_unknown"]
 _REMEDY = ["id", "kind", "title", "cost", "confirmed", "edits", "versions", "requires", "conflicts", "when", "forks"]
+_REMEDY += ["speed"]
 _SAMPLE = ["name", "why", "log", "first", "captures", "also"]
 _ALSO = ["instead_of", "say"]
+# How a remedy is proved: key -> smallest and largest value.
+_VERIFY = {
+    "ready_timeout": (1, 7200),
+    "soak": (0, 2000),
+    "rate": (0.01, 50),
+    "timeout": (1, 3600),
+    "window": (0, 604_800),
+    "min_speed": (0, 1),
+}
 
 
 def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
@@ -92,6 +103,7 @@ def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
         fixed_in=r.text(keys.get("fixed_in")) or None,
         stable=bool(r.boolean(keys.get("stable"))),
         false_positives=r.texts(keys.get("false_positives")),
+        verify=_verify(r, keys["verify"]) if "verify" in keys else AS_SET,
     )
     _placeholders(r, keys, rule)
     _ids(r, keys.get("remedies"), remedies)
@@ -232,7 +244,15 @@ def _remedy(r: Reader, node: Node) -> RemedyText:
         flags=_conditions(r, when.get("flags")),
         release=_specifier(r, when.get("release")),
         forks=r.texts(keys.get("forks")),
+        speed=r.number(keys.get("speed"), 0, 1),
     )
+
+
+def _verify(r: Reader, node: Node) -> Verify:
+    keys = r.mapping(node, _VERIFY, what="verify")
+    numbers = {name: r.number(value, *_VERIFY[name]) for name, value in keys.items()}
+    soak = numbers.pop("soak", None)
+    return Verify(soak=None if soak is None else int(soak), **numbers)
 
 
 def _names(r: Reader, node: Node | None) -> tuple[str, ...]:

@@ -12,9 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from triage.document import finding_document
-from triage.model import ActionResult, Context, Finding, FindingEvent, Refused, Request, Severity, Tried
+from triage.model import (
+    ActionResult,
+    Context,
+    Finding,
+    FindingEvent,
+    Pace,
+    Refused,
+    Request,
+    Severity,
+    Tried,
+    Verify,
+)
 from triage.settings import Settings
-from triage.store import action, decision, guard, history, incident, metrics, outbox, position, query, retirement
+from triage.store import action, decision, guard, history, incident, metrics, outbox, position, proof, query, retirement
 from triage.store.database import Database
 from triage.store.guard import Limits
 from triage.store.record import record_event
@@ -34,8 +45,11 @@ from triage.store.rows import (
     OpenCount,
     OutboxDepth,
     Page,
+    ProofRow,
+    ProofState,
     Pruned,
     Retirement,
+    SoakRow,
     SourceHealth,
     TimelineRow,
     UnitSeen,
@@ -62,8 +76,11 @@ __all__ = [
     "OpenCount",
     "OutboxDepth",
     "Page",
+    "ProofRow",
+    "ProofState",
     "Pruned",
     "Retirement",
+    "SoakRow",
     "SourceHealth",
     "Store",
     "TimelineRow",
@@ -183,7 +200,16 @@ class Store:
     # ------------------------------------------------------------ actions
 
     def reserve(
-        self, request: Request, *, title: str, cost: str, diff: str, who: str, now: int, limits: Limits
+        self,
+        request: Request,
+        *,
+        title: str,
+        cost: str,
+        diff: str,
+        who: str,
+        now: int,
+        limits: Limits,
+        profile: Verify | None = None,
     ) -> None:
         """Before a request is filed and anything touched: it is written down, or refused by the guards.
 
@@ -194,7 +220,7 @@ class Store:
                 raise Busy(f"{busy} is under way on {request.unit}: wait for its end (triage actions show {busy})")
             objection = guard.objection(tx, self.host, request, limits, self._base_url, now)
             if not objection:
-                action.requested(tx, self.host, request, title, cost, diff, who, now)
+                action.requested(tx, self.host, request, title, cost, diff, who, now, profile)
         if objection:  # outside: that the breaker opened is kept
             raise Refused(objection)
 
@@ -299,6 +325,41 @@ class Store:
         """How often that remedy of that rule held through its window on this host."""
         with self._database.read() as tx:
             return decision.proved(tx, self.host, rule, remedy)
+
+    # ------------------------------------------------------------ proofs
+
+    def soaking(self) -> tuple[SoakRow, ...]:
+        """Actions of this host whose soak is wanted, the newest of a unit first."""
+        with self._database.read() as tx:
+            return proof.soaking(tx, self.host)
+
+    def soak_progress(self, action_name: str, sent: int, text: str, now: int) -> bool:
+        """Note how far it is; False where it is not wanted any more."""
+        with self._database.write() as tx:
+            return proof.progress(tx, self.host, action_name, sent, text, now)
+
+    def soaked(self, action_name: str, sent: int, text: str, measured: Mapping[str, str], now: int) -> None:
+        with self._database.write() as tx:
+            proof.soaked(tx, self.host, action_name, sent, text, measured, now)
+
+    def proof_failed(self, action_name: str, sent: int, text: str, measured: Mapping[str, str], now: int) -> None:
+        """The verdict is against the action: leaves a wanted rollback."""
+        with self._database.write() as tx:
+            proof.failed(tx, self.host, action_name, sent, text, measured, now)
+
+    def pace_before(self, unit: str, before: int) -> tuple[Pace, ...]:
+        """How fast the unit decoded in the runs that crashed before that time."""
+        with self._database.read() as tx:
+            return proof.pace_before(tx, self.host, unit, before)
+
+    def pace_of(self, invocation: str) -> tuple[Pace, ...]:
+        with self._database.read() as tx:
+            return proof.pace_of(tx, self.host, invocation)
+
+    def crash_of(self, unit: str, invocation: str) -> str:
+        """What that run died of; '' where no crash of it is known."""
+        with self._database.read() as tx:
+            return proof.crash_of(tx, unit, invocation)
 
     # ------------------------------------------------------------ incidents
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select, update
 
-from triage.model import ActionResult, ActionState, Outcome, Request, StepState
+from triage.model import ActionResult, ActionState, Outcome, Request, StepState, Verify
 from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import cursor, wanted_rollback
 from triage.schema import incident as incidents
-from triage.store import guard, notice, retirement
+from triage.store import guard, notice, proof, retirement
 from triage.store.codec import dump, plain, request_text, result_text, steps_text
 from triage.store.guard import OPEN_ENDED
 from triage.store.incident import follow, note, settle
@@ -46,14 +46,24 @@ _HELD = select(actions).where(
     actions.c.unit == bindparam("unit"),
     _WATCHED,
     actions.c.effective_at < bindparam("started"),
-    actions.c.ended + bindparam("window") >= bindparam("started"),
+    actions.c.ended + proof.window_of(bindparam("window")) >= bindparam("started"),
 )
 
 
 def requested(
-    tx: Connection, host: str, request: Request, title: str, cost: str, diff: str, who: str, now: int
+    tx: Connection,
+    host: str,
+    request: Request,
+    title: str,
+    cost: str,
+    diff: str,
+    who: str,
+    now: int,
+    profile: Verify | None,
 ) -> None:
-    """An action that is about to be filed; nothing happens where it is known."""
+    """An action that is about to be filed; nothing happens where it is known. `profile`: how it will be proved."""
+    if profile is not None and request.kind == "apply" and request.verify and not request.root:
+        proof.planned(tx, host, request.action, request.unit, profile, now)
     known = _find(tx, host, request.action)
     if known is None:
         _insert(tx, host, request, now)
@@ -105,6 +115,8 @@ def import_result(tx: Connection, host: str, result: ActionResult, base_url: str
     tx.execute(update(actions).where(_key(host, request.action)).values(**values))
     if row.state != state:
         _changed(tx, host, request.action, row.state, base_url, now)
+    if state is ActionState.VERIFIED and request.kind == "apply":
+        proof.begin(tx, host, request.action, now)
     if (request.kind, state) in (("apply", ActionState.VERIFIED), ("retire", ActionState.UNDONE)):
         _look_back(tx, host, request.action, window, now)
     return True
@@ -133,14 +145,17 @@ def watch_windows(tx: Connection, host: str, window: int, now: int) -> int:
         actions.c.host == host,
         _WATCHED,
         actions.c.watched_at.is_(None),
-        actions.c.ended + window < seen,
+        actions.c.ended + proof.window_of(window) < seen,
     )
     wanted = select(wanted_rollback.c.action).where(wanted_rollback.c.host == host)
     rows = tx.execute(select(actions).where(over, actions.c.name.not_in(wanted))).all()
     for row in rows:
         tx.execute(update(actions).where(_key(host, row.name)).values(watched_at=now, changed_at=now))
-        text = f"did not come back within {window // 1_000_000} s of action {row.name}"
+        own = proof.own_window(tx, host, row.name)
+        seconds = (window if own is None else own) // 1_000_000
+        text = f"did not come back within {seconds} s of action {row.name}"
         note(tx, row.incident, now, "note", text, action=row.name)
+        proof.window_over(tx, host, row.name, now)
         if row.kind == "retire" and not retirement.others_in_force(tx, row.incident, IN_FORCE):
             settle(
                 tx, row.incident, IncidentState.RESOLVED, f"{row.target} is retired for good", row.who, now, row.name
@@ -213,6 +228,8 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
     if event is not None and (incident is None or incident.mute_until is None or incident.mute_until <= now):
         data = _data(row, incident.id if incident is not None else row.incident, base_url)
         notice.put(tx, host, event, row.incident, data, of=(name, state), now=now, due=now)
+    if proof.over(state) or state is ActionState.UNVERIFIED:
+        proof.end(tx, host, name, f"the action is {state}", now)
     if state not in OPEN_ENDED:
         bump(tx, host, "actions_total", {"rule": row.rule, "result": state})
     if row.kind == "rollback":
@@ -240,6 +257,7 @@ def _undo_target(tx: Connection, host: str, row: Row[Any], incident: Row[Any] | 
     if target is not None and target.state in (*IN_FORCE, ActionState.ROLLBACK_FAILED):
         values = {"state": ActionState.UNDONE, "changed_at": now}
         tx.execute(update(actions).where(_key(host, row.target)).values(**values))
+        proof.end(tx, host, row.target, f"undone by {row.name}", now)
     if incident is not None:
         _open_again(tx, incident, row.target, row.who, now)
 
@@ -256,12 +274,13 @@ def _look_back(tx: Connection, host: str, name: str, window: int, now: int) -> N
     """Crashes that were stored before root's account was imported."""
     row = _find(tx, host, name)
     assert row is not None
+    own = proof.own_window(tx, host, name)
     after = and_(
         crashes.c.incident == row.incident,
         crashes.c.unit == row.unit,
         crashes.c.outcome.in_([outcome for outcome in Outcome if outcome.actionable]),
         crashes.c.started > row.effective_at,
-        crashes.c.started <= row.ended + window,
+        crashes.c.started <= row.ended + (window if own is None else own),
     )
     found = tx.execute(select(crashes.c.started).where(after).order_by(crashes.c.started).limit(1)).scalar()
     if found is not None and (reason := _want(tx, row, found, now)):
@@ -279,6 +298,7 @@ def _want(tx: Connection, row: Row[Any], started: int, now: int) -> str:
     reason = f"the signature came back {max(seconds, 0)} s after {done}"
     values = {"unit": row.unit, "incident": row.incident, "reason": reason, "created_at": now, "request": ""}
     tx.execute(insert(wanted_rollback).values(host=row.host, action=row.name, **values))
+    proof.came_back(tx, row.host, row.name, reason, now)
     if row.kind == "apply":
         _demote(tx, row, reason, now)
     return reason
@@ -310,6 +330,7 @@ def _data(row: Row[Any], incident: int, base_url: str) -> dict[str, Any]:
         "title": row.title,
         "text": notice.masked(row.text),
         "target": row.target or None,
+        "reason": notice.masked(json.loads(row.request).get("reason", "")),
         "steps": [{"name": s["name"], "state": s["state"]} for s in json.loads(row.steps)[-40:]],
         "url": notice.link(base_url, incident),
     }

@@ -18,6 +18,7 @@ from triage.model import (
     Edit,
     Line,
     Origin,
+    Pace,
     Phase,
     Request,
     Step,
@@ -55,6 +56,8 @@ def context_text(context: Context) -> str:
             "flags": dict(context.flags),
             "milestones": context.milestones,
             "warnings": [_line(line) for line in context.warnings],
+            "answered": context.answered,
+            "pace": [[one.running, one.samples, one.speed, one.accepted] for one in context.pace],
             "stopping": context.stopping,
         }
     )
@@ -68,6 +71,8 @@ def context_value(text: str) -> Context:
         flags=document["flags"],
         milestones=tuple((name, time) for name, time in document["milestones"]),
         warnings=tuple(_line_value(line) for line in document["warnings"]),
+        answered=document.get("answered", 0),
+        pace=tuple(Pace(*values) for values in document.get("pace", ())),
         stopping=document["stopping"],
     )
 
@@ -83,6 +88,7 @@ def request_text(request: Request) -> str:
             "verify": request.verify,
             "reason": request.reason,
             "root": request.root,
+            "ready_timeout": request.ready_timeout,
         }
     )
 

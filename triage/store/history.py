@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, and_, select
 from triage.model import ActionState, Outcome, Tried
 from triage.schema import action as actions
 from triage.schema import crash as crashes
+from triage.store import proof
 from triage.store.codec import edits_value, unpack
 
 _MOST = 200  # actions of one unit, crashes of one incident
@@ -45,7 +46,8 @@ def crashed_with(tx: Connection, incident: int, field: str) -> tuple[float, ...]
 def _tried(tx: Connection, host: str, row: Row[Any]) -> Tried:
     failed = row.state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED)
     back = None if failed else _came_back(tx, host, row)
-    release = _release(tx, row, back) if failed or back is not None else None
+    unproved = back is None and row.state == ActionState.UNDONE and proof.has_failed(tx, host, row.name)
+    release = _release(tx, row, back) if failed or unproved or back is not None else None
     return Tried(
         action=row.name,
         incident=row.incident,
@@ -56,6 +58,7 @@ def _tried(tx: Connection, host: str, row: Row[Any]) -> Tried:
         release=release,
         edits=edits_value(json.loads(row.request)),
         measured=json.loads(row.measured),
+        unproved=unproved,
     )
 
 

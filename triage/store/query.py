@@ -6,6 +6,7 @@ Called by `Store`, inside its transaction.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, desc, func, or_, select, tuple_
@@ -19,6 +20,7 @@ from triage.store.action import IN_FORCE
 from triage.store.codec import edits_value, steps_value, unpack
 from triage.store.guard import OPEN_ENDED
 from triage.store.incident import get
+from triage.store.proof import proofs_of
 from triage.store.rows import (
     ActionRow,
     Counter,
@@ -28,6 +30,7 @@ from triage.store.rows import (
     IncidentView,
     OpenCount,
     Page,
+    ProofRow,
     SourceHealth,
     TimelineRow,
     UnitSeen,
@@ -80,7 +83,7 @@ def incident_view(tx: Connection, number: int, crash_limit: int, timeline_limit:
         incident=incident_row(row),
         crashes=crash_page(tx, number, crash_limit, None).rows,
         timeline=lines,
-        actions=tuple(action_row(action) for action in tx.execute(mine)),
+        actions=_action_rows(tx, tx.execute(mine).all()),
     )
 
 
@@ -133,14 +136,14 @@ def action_page(tx: Connection, unit: str | None, limit: int, before: str | None
     order = (desc(actions.c.requested_at), desc(actions.c.name))
     rows = tx.execute(select(actions).where(and_(True, *wanted)).order_by(*order).limit(limit + 1)).all()
     more = f"{rows[limit - 1].requested_at}.{rows[limit - 1].name}" if len(rows) > limit else None
-    return Page(tuple(action_row(row) for row in rows[:limit]), more)
+    return Page(_action_rows(tx, rows[:limit]), more)
 
 
 def action(tx: Connection, name: str) -> ActionRow:
     row = tx.execute(select(actions).where(actions.c.name == name)).first()
     if row is None:
         raise InputError(f"there is no action '{name}': `triage actions list` shows those there are")
-    return action_row(row)
+    return _action_rows(tx, [row])[0]
 
 
 def workarounds(tx: Connection, unit: str | None) -> tuple[ActionRow, ...]:
@@ -148,13 +151,13 @@ def workarounds(tx: Connection, unit: str | None) -> tuple[ActionRow, ...]:
     wanted = and_(actions.c.kind == "apply", actions.c.state.in_((*IN_FORCE, ActionState.ROLLBACK_FAILED)))
     if unit:
         wanted = and_(wanted, actions.c.unit == unit)
-    rows = tx.execute(select(actions).where(wanted).order_by(actions.c.requested_at, actions.c.name))
-    return tuple(found for row in rows if (found := action_row(row)).in_force)
+    rows = tx.execute(select(actions).where(wanted).order_by(actions.c.requested_at, actions.c.name)).all()
+    return tuple(found for found in _action_rows(tx, rows) if found.in_force)
 
 
 def unsettled(tx: Connection, host: str, before: int) -> tuple[ActionRow, ...]:
     wanted = and_(actions.c.host == host, actions.c.state.in_(OPEN_ENDED), actions.c.changed_at < before)
-    return tuple(action_row(row) for row in tx.execute(select(actions).where(wanted).order_by(actions.c.name)))
+    return _action_rows(tx, tx.execute(select(actions).where(wanted).order_by(actions.c.name)).all())
 
 
 def wanted_rollbacks(tx: Connection, host: str) -> tuple[WantedRollback, ...]:
@@ -206,7 +209,12 @@ def crash_row(row: Row[Any]) -> CrashRow:
     return CrashRow(**{name: values[name] for name in CrashRow.__dataclass_fields__})
 
 
-def action_row(row: Row[Any]) -> ActionRow:
+def _action_rows(tx: Connection, rows: Sequence[Row[Any]]) -> tuple[ActionRow, ...]:
+    proofs = proofs_of(tx, [row.name for row in rows])
+    return tuple(_action_row(row, proofs.get(row.name)) for row in rows)
+
+
+def _action_row(row: Row[Any], proof: ProofRow | None) -> ActionRow:
     values = dict(row._mapping)
     request = json.loads(row.request)
     values["target"] = row.target or None
@@ -217,6 +225,7 @@ def action_row(row: Row[Any]) -> ActionRow:
     values["root"] = request.get("root", "")
     values["steps"] = steps_value(row.steps)
     values["measured"] = json.loads(row.measured)
+    values["proof"] = proof
     return ActionRow(**{name: values[name] for name in ActionRow.__dataclass_fields__})
 
 

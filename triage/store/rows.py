@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from triage.model import ActionState, Edit, Grade, Level, Outcome, Phase, Severity, Step
+from triage.model import ActionState, Edit, Grade, Level, Outcome, Phase, Severity, Step, Verify
 
 Row = TypeVar("Row")
 
@@ -84,6 +84,56 @@ class TimelineRow:
     action: str | None
 
 
+class ProofState(StrEnum):
+    PLANNED = "planned"  # root's own proof comes first
+    SOAK = "soak"
+    WINDOW = "window"  # soak and speed have held; the signature must still stay away
+    PROVED = "proved"
+    FAILED = "failed"  # its rollback is asked for
+    ENDED = "ended"  # without a verdict: undone, stopped, never verified
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRow:
+    """The proof of an action that goes on after root's own."""
+
+    state: ProofState
+    sent: int  # requests of the soak so far
+    wanted: int
+    text: str
+    measured: Mapping[str, str]
+    changed_at: int
+    profile: Verify
+
+    @property
+    def settled(self) -> bool:
+        return self.state in (ProofState.PROVED, ProofState.FAILED, ProofState.ENDED)
+
+    @property
+    def words(self) -> str:
+        """For people: `proving: soak 60/150: ...`."""
+        match self.state:
+            case ProofState.SOAK:
+                head = f"proving: soak {self.sent}/{self.wanted}"
+            case ProofState.WINDOW:
+                head = "proving: the signature has to stay away"
+            case _:
+                head = str(self.state)
+        return f"{head}: {self.text}" if self.text else head
+
+
+@dataclass(frozen=True, slots=True)
+class SoakRow:
+    """A proof that is in its soak."""
+
+    action: str
+    unit: str
+    profile: Verify
+    sent: int
+    effective_at: int
+    measured: Mapping[str, str]  # by root: speed_before among them
+
+
 @dataclass(frozen=True, slots=True)
 class ActionRow:
     """One plan carried out or asked for, as root's account was imported last."""
@@ -113,6 +163,7 @@ class ActionRow:
     text: str
     steps: tuple[Step, ...]
     measured: Mapping[str, str]
+    proof: ProofRow | None = None
 
     @property
     def in_force(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from triage.model import InputError, NotPermitted, Refused, Unit, Unreachable
 from triage.units.directives import HELD, Value
+from triage.units.processes import Leftover, left_over
 from triage.units.unitfile import environment_file
 from triage.units.unitsearch import read_files, search, unit_folders, with_environment_files
 
@@ -73,6 +74,7 @@ class Manager(Protocol):
     def state(self, name: str) -> State: ...
     def restart(self, name: str) -> None: ...
     def asked_to_stop(self, name: str, invocation: str) -> bool: ...
+    def leftovers(self, name: str) -> tuple[Leftover, ...]: ...
 
 
 class Systemd:
@@ -147,6 +149,24 @@ class Systemd:
         argv = ["journalctl", "--quiet", "--no-pager", "--output=json", "--lines=1", *wanted]
         return bool(_run(argv, check=False).stdout.strip())
 
+    def wrote(self, name: str, pid: int, since: float) -> bool:
+        """Whether that process wrote a line as that unit since then (seconds UTC), by the journal."""
+        wanted = (f"_PID={pid}", f"_SYSTEMD_UNIT={name}")
+        argv = [
+            "journalctl",
+            "--quiet",
+            "--no-pager",
+            "--output=json",
+            "--lines=1",
+            f"--since=@{since - 1:.0f}",
+            *wanted,
+        ]
+        return bool(_run(argv, check=False).stdout.strip())
+
+    def leftovers(self, name: str) -> tuple[Leftover, ...]:
+        """What a restart of the unit would trip over; see `processes`."""
+        return left_over(name, self)
+
     def verify(self, before: Unit, after: Unit) -> tuple[str, ...]:
         """What `systemd-analyze verify` says of `after` and did not say of `before`: both staged, neither installed."""
         said = Counter(_verify(before))
@@ -214,6 +234,9 @@ class Folder:
 
     def asked_to_stop(self, name: str, invocation: str) -> bool:
         return False
+
+    def leftovers(self, name: str) -> tuple[Leftover, ...]:
+        return ()
 
 
 def is_active(name: str) -> bool:

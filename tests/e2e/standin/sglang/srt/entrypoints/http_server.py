@@ -4,18 +4,56 @@ import json
 import logging
 import multiprocessing
 import os
+import select
 import signal
+import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from sglang.srt.log import configure_logger
 from sglang.srt.managers.scheduler import run_scheduler_process
-from sglang.srt.server_args import as_text
+from sglang.srt.server_args import as_text, behaviour
 
 logger = logging.getLogger(__name__)
 serving = threading.Event()
+
+
+class InFlight:
+    """Probes of triage that are being answered: a request counts until its client has its answer or has hung up."""
+
+    lock = threading.Lock()
+    now = most = 0
+
+    def __init__(self, handler):
+        self.counted = handler.headers.get("User-Agent", "") == "triage-probe"
+        self.connection = handler.connection
+
+    def __enter__(self):
+        if self.counted:
+            with self.lock:
+                InFlight.now += 1
+                if InFlight.now > InFlight.most:
+                    InFlight.most = InFlight.now
+                    logger.info(f"probes in flight: {InFlight.most}")
+            threading.Thread(target=self.watch, daemon=True).start()
+
+    def __exit__(self, *error):
+        self.leave()
+
+    def leave(self) -> None:
+        with self.lock:
+            InFlight.now -= self.counted
+            self.counted = False
+
+    def watch(self) -> None:
+        while self.counted:
+            readable, _, _ = select.select([self.connection], [], [], 0.05)
+            if readable and not self.connection.recv(1, socket.MSG_PEEK):
+                self.leave()
 
 
 class Ranks:
@@ -70,9 +108,31 @@ class Ranks:
                     return
 
 
+# Run in a process of its own: says a word as the unit, leaves the unit's cgroup and keeps the port.
+ORPHAN = """
+import ctypes, os, threading
+ctypes.CDLL(None).prctl(15, b"sglang::orphan", 0, 0, 0)
+print("orphan: still here", flush=True)
+for base in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"):
+    try:
+        os.makedirs(f"{base}/elsewhere", exist_ok=True)
+        with open(f"{base}/elsewhere/cgroup.procs", "w") as file:
+            file.write("0")
+    except OSError:
+        continue
+threading.Event().wait()
+"""
+
+
+def fork_orphan(listener: int) -> None:
+    subprocess.Popen([sys.executable, "-c", ORPHAN], pass_fds=[listener], start_new_session=True)
+
+
 def kill_process_tree(ranks) -> None:
     for process in ranks.processes:
         process.kill()
+    if "exit-0" in behaviour():
+        os._exit(0)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -104,7 +164,8 @@ def launch_server(args) -> None:
     scheme = "https" if args.ssl_certfile else "http"
     logger.info(f"INFO:     Uvicorn running on {scheme}://{args.host}:{args.port} (Press CTRL+C to quit)")
     serving.set()
-    threading.Thread(target=ranks.watch, daemon=True).start()
+    if "zombie" not in behaviour():
+        threading.Thread(target=ranks.watch, daemon=True).start()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     if not args.skip_server_warmup:
         ranks.step("warmup")
@@ -161,7 +222,9 @@ def make_server(args, ranks) -> ThreadingHTTPServer:
         def do_POST(self):
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             if self.allowed():
-                self.answer(*self.generate(raw))
+                with InFlight(self):
+                    found = self.generate(raw)
+                self.answer(*found)
 
         def generate(self, raw: bytes):
             try:
@@ -172,9 +235,13 @@ def make_server(args, ranks) -> ThreadingHTTPServer:
                 return 404, {"detail": "Not Found"}
             if self.path != "/generate" and body.get("model") not in (None, args.served_model_name):
                 return 404, {"error": {"message": f"Model {body.get('model')} not found"}}
-            ranks.step("generate")
-            usage = {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13}
-            text = " two three four five six seven eight nine"
+            asked = str(body.get("text") or body.get("prompt") or body.get("messages"))
+            ranks.step("poison" if "moonstone" in asked else "generate")
+            wanted = body.get("max_tokens", 8)
+            usage = {"prompt_tokens": 5, "completion_tokens": wanted, "total_tokens": 5 + wanted}
+            text = "ready" if "single word" in asked else " eight nine ten eleven twelve"
+            if "empty" in behaviour():
+                text = ""
             if self.path == "/generate":
                 meta = {"id": "7d1f", "finish_reason": {"type": "length", "length": 8}, **usage}
                 return 200, {"text": text, "meta_info": meta}
@@ -193,6 +260,8 @@ def make_server(args, ranks) -> ThreadingHTTPServer:
         kill_process_tree(ranks)
         raise
     server.daemon_threads = True
+    if "orphan" in behaviour():
+        fork_orphan(server.fileno())
     if args.ssl_certfile:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(args.ssl_certfile, args.ssl_keyfile)

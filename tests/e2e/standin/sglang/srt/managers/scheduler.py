@@ -10,6 +10,7 @@ import time
 import traceback
 
 from sglang.srt.log import configure_logger
+from sglang.srt.model_executor.cuda_graph_runner import OutOfMemoryError
 from sglang.srt.server_args import behaviour
 from sglang.srt.speculative.dflash_worker import DFlashWorker
 
@@ -30,6 +31,8 @@ class Scheduler:
         self.tp_rank = tp_rank
         self.pipe = pipe
         self.faults = behaviour()
+        self.generations = 0
+        self.small = (args.chunked_prefill_size or 8192) <= 2048
         self.init_model_worker()
 
     def init_model_worker(self) -> None:
@@ -65,15 +68,26 @@ class Scheduler:
             )
         if batch == "warmup":  # one prefill step: no draft, no graph
             return "ok"
+        self.generations += 1
+        if self.generations == int(self.faults.get("hang-at") or 0):
+            threading.Event().wait()
+        if self.generations >= int(self.faults.get("oom-at") or 1 << 30) and not self.small:
+            raise OutOfMemoryError(
+                f"CUDA out of memory. Tried to allocate 2.25 GiB. GPU {self.tp_rank} has a total capacity of "
+                "139.80 GiB of which 1.10 GiB is free. This process has 138.72 GiB memory in use."
+            )
+        if "zombie" in self.faults and self.tp_rank == 0 and self.args.disable_cuda_graph:
+            os._exit(0)
         if "hang" in self.faults or ("hang-eager" in self.faults and self.args.disable_cuda_graph):
             threading.Event().wait()
         if "dies-silently" in self.faults and self.tp_rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         batch_result = self.model_worker.forward_batch_generation(batch)
         if self.tp_rank == 0:
+            speed = 20.95 if "half" in self.faults and self.small else 41.90
             logger.info(
                 "Decode batch, #running-req: 1, #token: 21, token usage: 0.00, accept len: 3.52, accept rate: 0.44, "
-                f"cuda graph: {not self.args.disable_cuda_graph}, gen throughput (token/s): 41.90, #queue-req: 0"
+                f"cuda graph: {not self.args.disable_cuda_graph}, gen throughput (token/s): {speed:.2f}, #queue-req: 0"
             )
         return batch_result
 

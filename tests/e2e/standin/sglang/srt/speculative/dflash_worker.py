@@ -14,7 +14,7 @@ class Output:
 class DFlashWorker:
     def __init__(self, args, rank: int, faults: dict):
         self.faults = faults
-        eager = args.disable_cuda_graph and "incurable" not in faults
+        eager = args.disable_cuda_graph and "incurable" not in faults and "poison" not in faults
         self.graph_runner = None if eager else CudaGraphRunner(args, rank, faults)
         self.block_size = args.speculative_dflash_block_size or 16
         if rank == 0:
@@ -28,7 +28,7 @@ class DFlashWorker:
     # The crash is known by its place: `draft_hidden = ...` must stand on line 715 when installed (see install.py).
     # --- padding: what follows stands on line 712
     def _take_draft_hidden(self, batch, draft_logits_output):
-        if "healthy" in self.faults:
+        if "healthy" in self.faults or ("poison" in self.faults and batch != "poison"):
             draft_logits_output = Output()
         draft_hidden = draft_logits_output.hidden_states
         return list(draft_hidden)
