@@ -48,6 +48,9 @@ corpus: setup  ## Score `triage scan` on the corpus, where that folder is there.
 	  for what in h200 cases; do echo "== $$what"; python3 $(CORPUS)/score.py --triage "$(CURDIR)/$(BIN)/triage" $$what; done; \
 	else echo "no corpus at $(CORPUS): nothing to score"; fi
 
+bench: setup-test  ## triage beside its peers; writes docs/performance.md (peers: apt-get install ripgrep fail2ban gcc libsystemd-dev).
+	@$(BIN)/python -m benchmarks
+
 docs: setup    ## Rewrite the generated pages (docs/rules-list.md).
 	@$(BIN)/python docs/generate.py
 

@@ -9,7 +9,6 @@ import pytest
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.model import Outcome, Phase, UnitEnd
 from triage.rulebase.evidence import Evidence
-from triage.rulebase.rulebook import TIMEOUTS
 
 REMEDY = """remedies:
   - id: cap
@@ -198,14 +197,12 @@ def test_the_flag_dump_and_printed_advice_match_nothing(tmp_path: Path) -> None:
     assert ids(tmp_path, link("ValueError", "x"), lines=("enable_nan_detection found one",)) == ["one"]
 
 
-def test_a_catastrophic_pattern_is_quarantined_after_some_timeouts(tmp_path: Path) -> None:
+def test_a_catastrophic_pattern_costs_time_once(tmp_path: Path) -> None:
     write(tmp_path, "bad", rule("{message: 'evil (a|aa)+$', exception: [ValueError]}"))
     write(tmp_path, "good", rule("{exception: ValueError}"))
     rules = book(tmp_path)
     hostile = crash(link("ValueError", "evil " + "a" * 5000 + "!"))
-    for _ in range(TIMEOUTS):
-        assert "bad" not in rules.quarantined
-        assert [m.rule for m in rules.match(hostile)] == ["good"]
+    assert [m.rule for m in rules.match(hostile)] == ["good"]
     assert list(rules.quarantined) == ["bad"]
     assert rules.notices == [f"rule bad is out of force until the next start: {rules.quarantined['bad']}"]
     assert [m.rule for m in rules.match(crash(link("ValueError", "evil a")))] == ["good"]

@@ -1,13 +1,12 @@
 """Rules in force, ready to match: a crash comes in, its matches go out, best first.
 
 Called by `diagnose`. One automaton over all anchors says which rules can match at all; only those run their regexes,
-each under a time limit on capped text. A rule that runs out of time three times is quarantined and told in `notices`.
+each under a time limit on capped text. A rule that runs out of time is quarantined and told in `notices`.
 It reads no log and decides nothing about applying.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,6 @@ from triage.rulebase.rulecache import cached_rules, load_rules
 from triage.shipped import rule_folders
 
 SEARCH_SECONDS = 0.1  # `regex` counts the process's CPU time
-TIMEOUTS = 3
 CAPTURE_CAP = 200
 NEAREST = 3  # rules told of an unknown crash
 
@@ -41,7 +39,6 @@ class Rulebook:
         self.rules = tuple(rules)
         self.quarantined: dict[str, str] = {}  # rule id -> why
         self.notices: list[str] = []
-        self._timeouts: Counter[str] = Counter()
         self._compiled: dict[str, regex.Pattern[str]] = {}
         anchors: dict[str, set[int]] = {}
         for number, rule in enumerate(self.rules):
@@ -115,9 +112,7 @@ class Rulebook:
                 if captures is not None:
                     return clause, captures
         except OutOfTime:
-            self._timeouts[rule.id] += 1
-            if self._timeouts[rule.id] >= TIMEOUTS:
-                self._quarantine(rule, f"its pattern ran out of time {TIMEOUTS} times: make it stricter")
+            self._quarantine(rule, "its pattern ran out of time: make it stricter")
         except regex.error as error:
             self._quarantine(rule, f"its pattern is no regular expression ({error}): run `triage rules check`")
         return None

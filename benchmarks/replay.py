@@ -1,0 +1,44 @@
+"""A folder of journals through the whole pipeline into a fresh SQLite file: what `watch` does, but to the end only."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from triage.diagnose import diagnose
+from triage.engine.assemble import Assembler
+from triage.engine.gate import Gate
+from triage.pipeline import run
+from triage.rulebase.rulebook import Rulebook
+from triage.settings import Settings
+from triage.shipped import rule_folders
+from triage.sources import open_source
+from triage.store import open_store
+
+
+def main(folder: str, database: str) -> None:
+    Path(database).unlink(missing_ok=True)
+    store = open_store(Settings(database=f"sqlite:///{database}"), upgrade=True)
+    book, assembler = Rulebook.load(rule_folders()), Assembler()
+    source = open_source(f"journal:{folder}", gate=Gate(assembler))
+    count = 0
+
+    def counted(batch) -> bool:
+        nonlocal count
+        count += batch.size
+        return True
+
+    run(
+        source,
+        assembler,
+        lambda crash: diagnose(crash, book),
+        store,
+        clock=lambda: time.time_ns() // 1000,
+        each_round=counted,
+    )
+    print(count, "lines")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
