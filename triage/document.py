@@ -95,8 +95,17 @@ def finding_document(finding: Finding) -> Json:
                 {"running": one.running, "samples": one.samples, "speed": one.speed, "accepted": one.accepted}
                 for one in crash.context.pace
             ],
+            "changed": _changed(crash.context),
         },
     }
+
+
+def _changed(context: Context) -> list[Json] | None:
+    """What differs from the unit's last good run; null where that is not known."""
+    if context.changes is None:
+        return None
+    shown = [(name, *(value and mask(value) for value in values)) for name, *values in context.changes]
+    return [{"name": name, "before": before, "now": now} for name, before, now in shown]
 
 
 def iso(time: int | None) -> str | None:

@@ -228,6 +228,13 @@ class Failure:
         return self.chain[0]
 
 
+NEW_EACH_TIME = frozenset({"random_seed", "nccl_port"})  # flags that SGLang chooses anew at each start
+
+
+def with_version(flags: Mapping[str, str], version: str | None) -> dict[str, str]:
+    return {**flags, "sglang_version": version} if version else dict(flags)
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How fast a server decodes at one load, by its own lines: speeds at other loads say nothing about each other."""
@@ -252,6 +259,18 @@ class Context:
     answered: int = 0  # generations since it was ready; counted no further than `engine.pace` says
     pace: tuple[Pace, ...] = ()  # how fast it decoded
     stopping: int | None = None  # time of the manager's 'Stopping' entry: a requested stop
+    good: Mapping[str, str] | None = None  # flags and 'sglang_version' of the unit's last run that came up
+
+    @property
+    def changes(self) -> tuple[tuple[str, str | None, str | None], ...] | None:
+        """What differs from the unit's last good run: name, before, now. None: that run, or this one, is not known."""
+        if self.good is None or not self.flags:
+            return None
+        now = with_version(self.flags, self.sglang_version)
+        names = sorted((self.good.keys() | now.keys()) - NEW_EACH_TIME)
+        return tuple(
+            (name, self.good.get(name), now.get(name)) for name in names if self.good.get(name) != now.get(name)
+        )
 
 
 @dataclass(frozen=True, slots=True)

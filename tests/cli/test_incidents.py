@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, record
+from triage.cli import incidents
 from triage.cli.incidents import moment_of
 from triage.model import Outcome
 from triage.store import IncidentState, Store
@@ -124,3 +125,11 @@ def test_log_text_cannot_drive_the_terminal(store: Store, run: Type) -> None:
 )
 def test_times_are_spans_or_points(text: str, after: int) -> None:
     assert moment_of(text, T0) == T0 + after * SECOND
+
+
+def test_explaining_names_what_changed_since_the_last_good_run(capsys: pytest.CaptureFixture[str]) -> None:
+    incidents._changed([{"name": "tp_size", "before": "4", "now": None}])
+    incidents._changed([])
+    incidents._changed(None)
+    assert "tp_size: 4 -> unset" in (told := capsys.readouterr().out)
+    assert told.count("last good run") == 2

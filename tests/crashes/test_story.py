@@ -78,3 +78,22 @@ def test_a_restart_loop_counts_each_crash():
     assert first.id == second.id
     assert first.key != second.key
     assert second.outcome is Outcome.FATAL
+
+
+def test_what_changed_since_the_last_good_run_is_told():
+    good = story.story()
+    bad = [
+        story.Said(
+            s.text.replace("disable_cuda_graph=False", "disable_cuda_graph=True, random_seed=7"),
+            s.pid,
+            s.ms + 60_000,
+            s.fields,
+            "f" * 32,
+        )
+        for s in good
+    ]
+    first, second = documents_of(story.as_json([*good, *bad]))
+    assert first["context"]["changed"] is None
+    assert second["context"]["changed"] == [{"name": "disable_cuda_graph", "before": "False", "now": "True"}]
+    (_, again) = documents_of(story.as_text([*good, *bad]))
+    assert again["context"]["changed"] == second["context"]["changed"]

@@ -267,7 +267,7 @@ def test_a_root_seen_better_later_moves_the_crash_to_the_incident_of_its_kind(st
 
 def test_cursor_and_contexts_are_kept_together(store: Store) -> None:
     warning = Line("Ignore import error when loading", time=T0, pid=7, origin=Origin.KERNEL, fields={"A": "b"})
-    context = Context(Phase.LOAD, "0.5.12", {"tp": "8"}, (("load", T0), ("ready", None)), (warning,), T0)
+    context = Context(Phase.LOAD, "0.5.12", {"tp": "8"}, (("load", T0), ("ready", None)), (warning,), good={"tp": "4"})
     store.record("journal:", (), cursor="c1", contexts={"inv1": context, "inv2": Context()}, now=T0)
     assert store.resume("journal:") == ("c1", {"inv1": context, "inv2": Context()})
     store.record("journal:", (), cursor=None, contexts=None, now=T0 + 1)

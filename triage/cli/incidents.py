@@ -224,6 +224,7 @@ def _explain(row: CrashRow) -> None:
         click.echo(f"\nWhat followed ({len(followers)})")
         cells = [(f.get("role", ""), f.get("rank") or "-", f.get("exception", ""), f.get("why", "")) for f in followers]
         table(("ROLE", "RANK", "FAILURE", "WHY"), cells)
+    _changed((crash.get("context") or {}).get("changed"))
     if end := crash.get("end"):
         asked = "on request" if end.get("requested") else "by itself"
         echo()
@@ -246,6 +247,16 @@ def _explain(row: CrashRow) -> None:
         origin = line.get("origin") or "process"
         writer = (line.get("rank") or "") if origin == "process" else origin
         echo(f"  {line['n'] if line.get('n') is not None else '':>7} {writer:8} {line['text']}")
+
+
+def _changed(changes: list[dict[str, str | None]] | None) -> None:
+    if changes is None:
+        return
+    echo()
+    echo("Since the unit's last good run" + ("" if changes else " nothing of its flags or its release changed"))
+    for change in changes:
+        before, now = ("unset" if change[when] is None else change[when] for when in ("before", "now"))
+        echo(f"  {change['name']}: {before} -> {now}")
 
 
 @incidents.command()

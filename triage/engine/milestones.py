@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from triage.engine.pace import Speedometer
 from triage.masking import is_secret
-from triage.model import Context, Line, Phase
+from triage.model import Context, Line, Phase, with_version
 
 _ORDER = (Phase.UNKNOWN, Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE, Phase.WARMUP, Phase.SERVING)
 _RANK = {phase: n for n, phase in enumerate(_ORDER)}
@@ -57,7 +57,18 @@ _MAX_VALUE = 300
 class Progress:
     """What one invocation has said so far. Small and bounded."""
 
-    __slots__ = ("_flags", "_milestones", "_seen", "_warnings", "active", "meter", "phase", "stopping", "version")
+    __slots__ = (
+        "_flags",
+        "_good",
+        "_milestones",
+        "_seen",
+        "_warnings",
+        "active",
+        "meter",
+        "phase",
+        "stopping",
+        "version",
+    )
 
     def __init__(self, context: Context | None = None) -> None:
         context = context or Context()
@@ -66,10 +77,16 @@ class Progress:
         self.stopping = context.stopping
         self.active: int | None = None  # time of the last sign of work; -1 where it had none
         self._flags: Mapping[str, str] = context.flags
+        self._good = context.good
         self._milestones = list(context.milestones)
         self._seen = {name for name, _ in self._milestones}
         self._warnings = list(context.warnings)
         self.meter = Speedometer(context.answered, context.pace)
+
+    def inherit(self, before: Progress) -> None:
+        """The unit's run before this one: how it was started counts if it came up."""
+        up = "ready" in before._seen and before._flags
+        self._good = with_version(before._flags, before.version) if up else before._good
 
     def note(self, text: str, line: Line) -> bool:
         """Take in one healthy line; True if it was a milestone."""
@@ -137,6 +154,7 @@ class Progress:
             answered=self.meter.answered,
             pace=self.meter.pace(),
             stopping=self.stopping,
+            good=self._good,
         )
 
 

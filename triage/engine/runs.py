@@ -112,6 +112,7 @@ class Run:
     def after(self, other: Run) -> None:
         """The unit was started again: this run comes after that one."""
         self._burst.before = other._burst.before
+        self.progress.inherit(other.progress)
 
     @property
     def cluster(self) -> tuple[str | None, str, str] | None:
@@ -263,7 +264,9 @@ class Run:
 
     def _fresh(self) -> None:
         """A plain file goes on with the next start."""
+        before = self.progress
         self.ending, self.progress, self.lanes = Ending(), Progress(), Lanes()
+        self.progress.inherit(before)
         self._burst.ending, self._burst.progress = self.ending, self.progress
         self._burst.tags = self.lanes.tags
 

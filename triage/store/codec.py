@@ -59,6 +59,7 @@ def context_text(context: Context) -> str:
             "answered": context.answered,
             "pace": [[one.running, one.samples, one.speed, one.accepted] for one in context.pace],
             "stopping": context.stopping,
+            "good": None if context.good is None else dict(context.good),
         }
     )
 
@@ -74,6 +75,7 @@ def context_value(text: str) -> Context:
         answered=document.get("answered", 0),
         pace=tuple(Pace(*values) for values in document.get("pace", ())),
         stopping=document["stopping"],
+        good=document.get("good"),  # written by an older release it has none
     )
 
 
