@@ -23,6 +23,7 @@ from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
 from triage.actions.spool import Spool
 from triage.debt import UNKNOWN
+from triage.inquiry import PATIENCE, Inquiry
 from triage.ladder import known_bad, opposed
 from triage.model import (
     EMPTY,
@@ -72,6 +73,7 @@ class Requester:
         uid: int | None = None,
         sudo_uid: int | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+        patience: float = PATIENCE,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -91,6 +93,7 @@ class Requester:
         self._spools = (Spool(settings.spool), Spool(aside / "spool"))
         take_shipped = self.private and not settings.policy.exists()
         self.policy = shipped("packaging") / "policy.toml" if take_shipped else settings.policy
+        self.inquiry = Inquiry(self.spool, self.ledger.folder, patience)
         self._child: subprocess.Popen[bytes] | None = None
 
     # ------------------------------------------------------------ planning
@@ -130,8 +133,11 @@ class Requester:
     ) -> Plan:
         policy = self._policy()
         unit, owner = self._unit(unit_name)
-        release = installed(unit, self._root) or document.get("sglang_version")  # in a container only the log tells
-        found = hinted(respelled(found, release), spelled(effective(unit)), release)
+        ours = self.root is None and owner is None
+        parser, unasked = self.inquiry.parser(unit, self.listening, self._rouse) if ours else (None, "")
+        release = parser.release if parser else installed(unit, self._root)
+        release = release or document.get("sglang_version")  # in a container only the log tells
+        found = hinted(respelled(found, release, parser), spelled(effective(unit)), release)
         known = standing(self.ledger.results(), unit.name, self._root)
         tried = () if self.root else self.store.tried(unit.name)
         logged = document.get("context", {}).get("flags", {})
@@ -153,7 +159,7 @@ class Requester:
             raise Refused(why)
         if owner is not None:
             raise Refused(instruct(result, owner))
-        return result
+        return replace(result, notes=(*result.notes, unasked)) if unasked else result
 
     def _unit(self, name: str) -> tuple[Unit, str | None]:
         """The unit, and whose it is if it is a user's: '' of whoever enables it."""
@@ -298,6 +304,10 @@ class Requester:
             sleep(0.2)
 
     # ------------------------------------------------------------ inside
+
+    def _rouse(self) -> subprocess.Popen[bytes] | None:
+        """Root's side looks by itself where it is installed; a private one is started."""
+        return self._start_one_shot() if self.private else None
 
     @property
     def _root(self) -> str:

@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from triage.actions.asking import answer_all
 from triage.actions.carry import Carrier
 from triage.actions.ledger import Ledger
 from triage.actions.place import Place
@@ -74,6 +75,10 @@ def _work(options: argparse.Namespace, ledger: Ledger) -> bool:
         root,
     )
     while True:
+        if not root:
+            answer_all(
+                options.spool, options.dir, manager.read_unit, lambda name: load_policy(options.policy).check(name, ())
+            )
         clean = spool.claim(ledger, _log, root)
         waiting = [request for request in ledger.claims() if request.root == root]
         if not waiting:

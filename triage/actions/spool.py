@@ -105,7 +105,7 @@ class Spool:
                     refused += 1
                     if refused <= 20:  # a flood must not fill the journal too
                         log(f"request {name[:64]!r} thrown out: {reason}")
-                _throw_out(folder, name)
+                throw_out(folder, name)
             if any(_present(folder, name) for name in names):
                 return False
             if len(names) < _ROUND:
@@ -149,7 +149,7 @@ def _some_names(folder: int) -> list[str]:
     return sorted(found)
 
 
-def _throw_out(folder: int, name: str) -> None:
+def throw_out(folder: int, name: str) -> None:
     """Remove whatever it is. A folder with something in it is moved aside: root deletes no trees of others."""
     try:
         os.unlink(name, dir_fd=folder)

@@ -20,7 +20,8 @@ from triage.model import InputError
 
 if TYPE_CHECKING:
     from triage.diagnose import Matcher
-    from triage.model import Finding, Line
+    from triage.model import Crash, Finding, Line, Match, Near
+    from triage.rulebase.rulebook import Rulebook
 
 _ALARMING = ("fatal", "degraded", "unknown")
 
@@ -45,14 +46,13 @@ def scan(
     SPEC: a file (text, journal json or export, also gzip, xz, zstd), '-' for stdin, journal:FILE-or-FOLDER, or journal:
     for the live journal. Without one stdin is read.
     """
-    from triage.cli.report import print_report
     from triage.document import scan_document
 
     if not specs:
         if sys.stdin.isatty():
             raise InputError("nothing to read: give a file, '-', or 'journal:'")
         specs = ("-",)
-    book = _rulebook(folders)
+    book = _Rules(folders)
     found: list[Finding] = []
     notices: list[str] = []
     lines = 0
@@ -60,11 +60,13 @@ def scan(
         count, findings = scan_one(spec, book, units, _since(since), tz, notices)
         lines += count
         found.extend(findings)
-    notices += getattr(book, "notices", [])  # rules that were put out of force on the way
+    notices += book.notices  # rules that were put out of force on the way
     document = scan_document(lines, found, notices)
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
     else:
+        from triage.cli.report import print_report
+
         for text in notices:
             click.echo(text, err=True)
         print_report(document)
@@ -76,7 +78,6 @@ def scan_one(
     spec: str, book: Matcher, units: tuple[str, ...], since: int | None, tz: str | None, notices: list[str]
 ) -> tuple[int, list[Finding]]:
     """The lines of one SPEC and what was found in them. Raises InputError where it cannot be read."""
-    from triage.diagnose import diagnose
     from triage.engine.assemble import Assembler
     from triage.engine.gate import Gate
     from triage.pipeline import findings
@@ -97,7 +98,7 @@ def scan_one(
             yield from batch.lines
 
     try:
-        found = list(findings(read(), assembler, lambda crash: diagnose(crash, book)))
+        found = list(findings(read(), assembler, lambda crash: _named(crash, book)))
     except UnicodeError as error:
         raise InputError(f"{spec} cannot be read: {error}") from error
     finally:
@@ -105,14 +106,40 @@ def scan_one(
     return count, found
 
 
-def _rulebook(folders: tuple[str, ...]) -> Matcher:
-    from triage.rulebase.rulebook import Rulebook
-    from triage.shipped import rule_folders
+def _named(crash: Crash, book: Matcher) -> Finding:
+    """Signature and rules are imported for the first crash: most logs that are scanned have none."""
+    from triage.diagnose import diagnose
 
-    for folder in folders:
-        if not Path(folder).is_dir():
-            raise InputError(f"{folder} is no folder of rules")
-    return Rulebook.load(rule_folders(*(Path(folder) for folder in folders)))
+    return diagnose(crash, book)
+
+
+class _Rules:
+    """The rules, read when a crash asks for them; at once where a folder is named, so that its faults are told."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        for folder in folders:
+            if not Path(folder).is_dir():
+                raise InputError(f"{folder} is no folder of rules")
+        self._folders = tuple(Path(folder) for folder in folders)
+        self._book: Rulebook | None = self._load() if folders else None
+
+    @property
+    def notices(self) -> list[str]:
+        return self._book.notices if self._book else []
+
+    def match(self, crash: Crash) -> tuple[Match, ...]:
+        self._book = self._book or self._load()
+        return self._book.match(crash)
+
+    def nearest(self, crash: Crash) -> tuple[Near, ...]:
+        self._book = self._book or self._load()
+        return self._book.nearest(crash)
+
+    def _load(self) -> Rulebook:
+        from triage.rulebase.rulebook import Rulebook
+        from triage.shipped import rule_folders
+
+        return Rulebook.load(rule_folders(*self._folders))
 
 
 _UNITS_OF_TIME = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

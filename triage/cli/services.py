@@ -179,7 +179,8 @@ def web(host: str | None, port: int | None, read_only: bool) -> None:
     listener = bound(settings.web.host, settings.web.port)
     settings = settings.at_port(listener.getsockname()[1])
     store = open_store(settings, upgrade=True)
-    app, link = make_dashboard(settings, store, Requester(settings, store), read_only=read_only)
+    # A page must not wait a minute: it says that the server is being asked.
+    app, link = make_dashboard(settings, store, Requester(settings, store, patience=0), read_only=read_only)
     try:
         serve(app, listener, started=lambda: click.echo(f"triage: dashboard at {link}"))
     finally:

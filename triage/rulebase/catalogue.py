@@ -12,7 +12,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from triage.rulebase.releases import release_key
 from triage.shipped import shipped
@@ -30,6 +30,18 @@ class Declared:
     choices: tuple[str, ...] = ()  # empty: any value, or none that could be learned
     deprecated: bool = False
     use: str | None = None  # what the release says to write instead
+
+
+class Vocabulary(Protocol):
+    """Who says which flags there are: the catalogue for its releases, an installed server for itself."""
+
+    def place(self, release: str | None) -> int | None: ...
+    def knows(self, name: str) -> bool: ...
+    def flag(self, name: str, release: str) -> Declared | None: ...
+    def successor(self, name: str, release: str) -> tuple[str, str | None] | None: ...
+    def knows_variable(self, name: str) -> bool: ...
+    def variable(self, name: str, release: str) -> bool: ...
+    def span(self, name: str) -> str: ...
 
 
 class Catalogue:
@@ -85,6 +97,18 @@ class Catalogue:
             if found and self._declared(found[1], at):
                 return found[1], found[2]
         return None
+
+    def relatives(self, name: str) -> tuple[tuple[str, str | None], ...]:
+        """What other releases write for the same: newer names (and the value that one stands for), then older."""
+        newer = [
+            _SUCCESSOR.fullmatch(self._shapes[s].get("use", "")) for _, _, s in reversed(self._flags.get(name, []))
+        ]
+        older = [
+            old
+            for old, spans in self._flags.items()
+            if any(self._shapes[shape].get("use") == name for _, _, shape in spans)
+        ]
+        return (*((found[1], found[2]) for found in newer if found), *((old, None) for old in older))
 
     def meant(self, name: str, release: str | None) -> str | None:
         """The flag that somebody meant who wrote one that is not there: dashes for underscores, a new name, a typo."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from triage.model import Crash, Edit, Remedy
-from triage.rulebase.catalogue import Catalogue, catalogue
+from triage.rulebase.catalogue import Vocabulary, catalogue
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
 
@@ -30,9 +30,11 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     return tuple(sorted(remedies, key=lambda remedy: remedy.blocked_by is not None))
 
 
-def respelled(remedy: Remedy, release: str | None) -> Remedy:
-    """The remedy in the words of the release that is installed, or blocked with the reason. For planning."""
-    if release is None or not remedy.edits:
+def respelled(remedy: Remedy, release: str | None, book: Vocabulary | None = None) -> Remedy:
+    """The remedy in the words of the server that is installed, or blocked with the reason. For planning.
+
+    `book`: what that server says of itself; without it the catalogue answers for the release."""
+    if (release is None and book is None) or not remedy.edits:
         return remedy
     parts: list[list[Edit]] = []
     for edit in remedy.edits:  # neighbours that say the same of different names are spellings of one change
@@ -41,7 +43,7 @@ def respelled(remedy: Remedy, release: str | None) -> Remedy:
             parts[-1].append(edit)
         else:
             parts.append([edit])
-    here, _, missing = spelled(parts, release)
+    here, _, missing = spelled(parts, release or "of its own build", book)
     edits = tuple(edit for part in here for edit in part)
     return replace(remedy, edits=edits, blocked_by=remedy.blocked_by or missing)
 
@@ -98,13 +100,15 @@ def _edits(text: EditText, captures: Mapping[str, str]) -> list[Edit]:
     return [Edit(text.op, fill(name, captures), value, text.floor, text.ceiling) for name in text.names]
 
 
-def spelled(parts: list[list[Edit]], release: str) -> tuple[list[list[Edit]], list[str], str | None]:
+def spelled(
+    parts: list[list[Edit]], release: str, book: Vocabulary | None = None
+) -> tuple[list[list[Edit]], list[str], str | None]:
     """The edits as this release spells its flags, the new names that were put in, and why it cannot be done.
 
     A part lists the spellings of one change; one of them has to be there. What is to be taken away and is not there
     anyway is left out.
     """
-    book = catalogue()
+    book = book or catalogue()
     if not parts or book.place(release) is None:
         return parts, [], None
     out: list[list[Edit]] = []
@@ -124,7 +128,7 @@ def spelled(parts: list[list[Edit]], release: str) -> tuple[list[list[Edit]], li
     return (out, renamed, None) if out else (parts, [], nothing)
 
 
-def _here(edit: Edit, release: str, book: Catalogue) -> tuple[Edit | None, str | None]:
+def _here(edit: Edit, release: str, book: Vocabulary) -> tuple[Edit | None, str | None]:
     """One edit in the words of one release, or why it has none."""
     if edit.op.endswith("-env"):
         ours = book.knows_variable(edit.name) and not book.variable(edit.name, release)

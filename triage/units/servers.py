@@ -82,6 +82,15 @@ def installed(unit: Unit, root: str = "") -> str | None:
     return None
 
 
+def stamp(program: str) -> str:
+    """Changes when another SGLang is installed beside that program; '' where that cannot be looked at from here."""
+    with contextlib.suppress(OSError):
+        beside = Path(program).parent.parent / "lib"
+        there = [Path(program), *sorted(beside.glob("python3*/*-packages/sglang-*.dist-info"))]
+        return " ".join(f"{path.name}:{path.stat().st_mtime_ns}" for path in there)
+    return ""
+
+
 def release(program: str) -> str | None:
     """SGLang's release by the metadata beside the interpreter, without starting it: 0.5.12, or None.
 

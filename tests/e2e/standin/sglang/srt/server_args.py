@@ -36,8 +36,12 @@ def make_parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", *ALIASES.get(name, []), type=int)
     for name in REAL:
         parser.add_argument(f"--{name}", type=float)
+    lacking = behaviour().get("lacks", "").split("+")
     for name in SWITCH.split():
-        parser.add_argument(f"--{name}", action="store_true")
+        if name in lacking:
+            parser.set_defaults(**{name.replace("-", "_"): False})
+        else:
+            parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--cuda-graph-bs", type=int, nargs="+")
     parser.add_argument("--version", action="version", version="0.5.12")
     parser.set_defaults(**DEFAULTS)
