@@ -80,7 +80,7 @@ def _check_sense(request: Request) -> None:
 
 
 def dump_result(result: ActionResult) -> bytes:
-    return json.dumps(_plain(result), indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return json.dumps(_plain(result), ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def load_result(data: bytes) -> ActionResult:

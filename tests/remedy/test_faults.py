@@ -1,0 +1,286 @@
+"""A thousand bad nights: seeded schedules of actions with faults in them, over a simulated manager and the real store.
+
+Killed before any deed (a file renamed, made or removed, a row written), a disk that is full for a while, a manager that
+does not answer, operators' hands in between, two who ask at once. After each night everything is settled the same way
+on both sides of the privilege line, and nothing was restarted more often than planned.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.remedy.machine import UNIT, USELESS, Machine, as_request
+from triage.model import ActionResult, ActionState, Edit, Plan, TriageError, Unreachable
+from triage.remedy import plan_rollback
+from triage.request import ABANDONED, Requester
+from triage.settings import Guards, Settings
+from triage.store import ActionRow, Store
+from triage.units.dropin import Standing, standing
+from triage.units.unitfile import digest
+
+NIGHTS = 1000
+CHUNKS = 10
+DEEDS = ("rename", "unlink", "mkdir", "rmdir")
+CALLS = ("read_unit", "verify", "reload", "loaded", "state", "restart")
+EDITS = (
+    Edit("set-flag", "--disable-cuda-graph"),
+    USELESS,
+    Edit("set-flag", "--mem-fraction-static", "0.8"),
+    Edit("set-env", "SGLANG_NIGHT", "1"),
+)
+LOOSE = Guards(signature_per_day=99, unit_per_day=99, host_per_day=99, breaker_actions=99)
+
+
+class Killed(BaseException):
+    """kill -9, as far as it can be had without a process: nothing in the code under test catches it."""
+
+
+class Fate:
+    """Strikes at the n-th deed or call, once; a full disk lasts for some deeds."""
+
+    def __init__(self, kind: str = "", at: int = 0, span: int = 1) -> None:
+        self.kind, self.at, self.span = kind, at, span
+        self.seen = 0
+
+    def deed(self) -> None:
+        self.seen += self.kind in ("kill", "full")
+        if self.kind == "kill" and self.seen == self.at:
+            raise Killed
+        if self.kind == "full" and self.at <= self.seen < self.at + self.span:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def call(self) -> None:
+        self.seen += self.kind == "silent"
+        if self.kind == "silent" and self.at <= self.seen < self.at + self.span:
+            raise Unreachable("the manager gave no answer")
+
+
+class Night:
+    """One machine with both sides of the line. `fate` is asked before every deed."""
+
+    def __init__(self, folder: Path, store: Store, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.machine = Machine(folder)
+        self.store = store
+        store.host = f"night-{seed}"
+        self.hands = Requester(Settings(state_dir=folder / "state", apply_dir=folder / "ledger"), store)
+        self.hands.manager, self.hands.private, self.hands.clock = self.machine.manager, False, self.machine.clock
+        self.hands.limits = LOOSE
+        self.hands.spool.create()
+        self.fate = Fate()
+        self.number = 0
+        self.touched = False  # the drop-in, by a hand
+        self.planned = 0  # restarts
+        self.taken_in: dict[str, ActionResult] = {}
+        for name in CALLS:
+            setattr(self.machine.manager, name, self._asked(getattr(self.machine.manager, name)))
+
+    def _asked(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            self.fate.call()
+            return real(*args)
+
+        return call
+
+    # ------------------------------------------------------------ what happens
+
+    def draw_fate(self) -> Fate:
+        kind = self.dice.choice(("", "kill", "kill", "kill", "full", "silent"))
+        most = {"kill": 75, "full": 60, "silent": 14}.get(kind, 1)
+        return Fate(kind, self.dice.randint(1, most), self.dice.choice((1, 1, 2, 30)))
+
+    def event(self) -> None:
+        deed = self.dice.choice((self.apply, self.apply, self.apply, self.undo, self.undo, self.twice, self.operator))
+        if self.dice.random() < 0.2:
+            manager = self.machine.manager
+            meanwhile = (manager.crash, manager.stop, self.edit_drop_in, self.edit_unit)
+            self.dice.choice((manager.while_loading, manager.while_probed)).append(self.dice.choice(meanwhile))
+        self.fate = self.draw_fate()
+        with suppress(Killed, TriageError, OSError):
+            deed()
+            self.root()
+        self.at_most_one()
+        self.fate = self.draw_fate() if self.dice.random() < 0.3 else Fate()
+        with suppress(Killed, OSError):
+            self.root()
+        self.fate = Fate()
+        self.machine.manager.while_loading.clear()
+        self.machine.manager.while_probed.clear()
+        self.root()
+        self.worker()
+
+    def known(self) -> Standing:
+        return standing(self.machine.ledger.results(), UNIT)
+
+    def apply(self) -> None:
+        self.number += 1
+        self.file(self.machine.plan(self.dice.choice(EDITS), action=f"i3-{self.number}"), "apply")
+
+    def undo(self) -> None:
+        held = self.known().actions
+        if held:
+            target = self.dice.choice(held).action
+            self.number += 1
+            unit = self.machine.manager.read_unit(UNIT)
+            plan = plan_rollback(unit, self.known(), target, action=f"i3-{self.number}", now=self.machine.time)
+            self.file(plan, self.dice.choice(("rollback", "retire")), target)
+
+    def twice(self) -> None:
+        """Two who planned on the same unit at the same moment."""
+        self.number += 2
+        plans = [self.machine.plan(edit, action=f"i3-{self.number - n}") for n, edit in enumerate(EDITS[:2])]
+        for plan in plans:
+            self.file(plan, "apply")
+
+    def file(self, plan: Plan, kind: str, target: str | None = None) -> None:
+        request = replace(as_request(plan, kind, target), time=self.machine.time)
+        self.planned += 1 if kind == "rollback" else 2
+        self.fate.deed()
+        self.hands._file(request, plan, "ada")
+
+    def operator(self) -> None:
+        self.dice.choice((self.edit_unit, self.edit_drop_in, self.remove_drop_in, self.machine.manager.crash))()
+
+    def edit_unit(self) -> None:
+        path = self.machine.folder / "etc/systemd/system" / UNIT
+        path.write_text(f"# seen at {self.machine.time}\n{path.read_text()}")
+
+    def edit_drop_in(self) -> None:
+        if self.machine.drop_in.exists():
+            self.machine.drop_in.write_text(self.machine.drop_in.read_text() + "# mine\n")
+            self.touched = True
+
+    def remove_drop_in(self) -> None:
+        self.machine.drop_in.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ what follows
+
+    def root(self) -> None:
+        """The path unit: started as long as there is something to take."""
+        for _ in range(12):
+            self.hands.spool.claim(self.machine.ledger, lambda text: None)
+            claims = self.machine.ledger.claims()
+            if not claims:
+                return
+            self.machine.carrier().carry(claims[0])
+        raise AssertionError("root never comes to an end")
+
+    def worker(self) -> None:
+        self.take_in()
+        self.hands.settle_abandoned(self.machine.time + 2 * ABANDONED)
+        for row in self.in_store():
+            if self.hands.removed_by_hand(row):
+                self.number += 1
+                self.hands.rollback(row, f"i3-{self.number}", "triage", reason="removed by hand")
+                self.root()
+                self.take_in()
+                self.touched = False
+                break
+
+    def take_in(self) -> None:
+        for result in self.machine.ledger.results():
+            if self.taken_in.get(result.request.action) != result:
+                self.store.import_result(result, self.machine.time)
+                self.taken_in[result.request.action] = result
+
+    def in_store(self) -> list[ActionRow]:
+        return [row for row in self.store.workarounds(UNIT) if row.host == self.store.host]
+
+    # ------------------------------------------------------------ what must hold
+
+    def at_most_one(self) -> None:
+        begun = [row for row in self.store.unsettled(self.machine.time * 2) if row.unit == UNIT]
+        assert len(begun) <= 1, begun
+
+    def check(self) -> None:
+        assert self.store.unsettled(self.machine.time * 2) == (), "every action is settled"
+        assert self.machine.ledger.claims() == ()
+        assert self.hands.spool.waiting() == ()
+        results = self.machine.ledger.results()
+        assert all(result.ended is not None for result in results)
+        assert [row.name for row in self.in_store()] == sorted(item.action for item in self.known().actions)
+        starts = self.machine.manager.facts()["starts"]
+        assert starts <= self.planned, f"{starts} restarts, {self.planned} planned"
+        if not self.touched:
+            present = self.machine.drop_in.read_text() if self.machine.drop_in.exists() else ""
+            assert (digest(present) if present else "") == self.known().digest, "the disk is what the ledger says"
+
+    def undo_all(self, clean: set[str]) -> None:
+        """Without faults: what is left is the operator's own, byte for byte."""
+        if self.touched:
+            return
+        unit = self.machine.folder / "etc/systemd/system" / UNIT
+        own = unit.read_bytes()
+        while held := self.in_store():
+            self.number += 1
+            self.hands.rollback(held[-1], f"i3-{self.number}", "ada")
+            self.root()
+            self.take_in()
+            done = self.machine.ledger.result(f"i3-{self.number}")
+            assert done is not None
+            assert done.state is ActionState.UNDONE
+        assert set(self.machine.files()) == clean
+        assert unit.read_bytes() == own
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """In memory where that can be had: a hundred nights write a hundred thousand small files."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="triage-nights-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def deeds_counted(monkeypatch: pytest.MonkeyPatch, night: Night) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        for name in DEEDS:
+            patch.setattr(os, name, _counted(getattr(os, name), night))
+        yield
+
+
+def _counted(real: Callable[..., Any], night: Night) -> Callable[..., Any]:
+    def deed(*args: Any, **named: Any) -> Any:
+        night.fate.deed()
+        return real(*args, **named)
+
+    return deed
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_a_thousand_bad_nights(place: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    store = Store(f"sqlite:///{place / 'triage.db'}")
+    store.upgrade()
+    spread: set[str] = set()
+    for seed in range(chunk * NIGHTS // CHUNKS, (chunk + 1) * NIGHTS // CHUNKS):
+        folder = place / str(seed)
+        folder.mkdir()
+        night = Night(folder, store, seed)
+        clean = set(night.machine.files())
+        with deeds_counted(monkeypatch, night):
+            for _ in range(night.dice.choice((1, 1, 1, 2, 3))):
+                try:
+                    night.event()
+                    night.check()
+                except Exception as error:
+                    raise AssertionError(f"night {seed}: {error}") from error
+            if seed % 4 == 0:
+                night.undo_all(clean)
+        spread |= {str(result.state) for result in night.machine.ledger.results()}
+        shutil.rmtree(folder)
+    assert {"verified", "undone", "rolled-back", "refused"} <= spread
+    store.close()
