@@ -175,7 +175,8 @@ class Deciding:
             stable=rule is not None and rule.stable and rule.digest == match["rule_digest"],
             confirmed=bool(rung["confirmed"]),
             complete=crash.document["evidence"]["grade"] == "complete",
-            end=crash.document.get("end"),
+            # A text may hold a line that looks like the manager's; only the journal tells who wrote an entry.
+            end=crash.document.get("end") if crash.invocation else None,
             proved=self._store.proved(match["rule"], plan.remedy),
             demoted=any((one.rule, one.unit) == (match["rule"], crash.unit) for one in held.demotions),
             breaker_open=held.breaker.opened_at is not None,

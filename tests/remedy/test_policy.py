@@ -93,6 +93,8 @@ def test_root_itself_counts_what_it_applied() -> None:
     policy.check_pace(REQUEST, [*two, done("a3", 25 * hour)], NOW)
     policy.check_pace(REQUEST, [*two, done(REQUEST.action, 0, ActionState.RUNNING)], NOW)  # taken up after a kill
     policy.check_pace(REQUEST, [*two, done("a3", 0, kind="rollback", target="a1")], NOW)
+    with pytest.raises(Refused, match="too much"):
+        policy.check_pace(REQUEST, [*two, done("a3", 0, kind="retire", target="a1")], NOW)
     with pytest.raises(Refused, match=r"too much was applied"):
         policy.check_pace(REQUEST, [*two, done("a3", 0)], NOW)
     others = [done(f"b{n}", 0, unit=f"sglang-{n}.service") for n in range(4)]

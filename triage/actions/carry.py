@@ -111,8 +111,8 @@ class Carrier:
             if request.kind == "apply":  # what triage did it may always undo
                 policy = self.policy()
                 policy.check_unit(request.unit)
-                if self.manager.live:
-                    policy.check_pace(request, self.ledger.results(), self.clock())
+            if request.kind != "rollback" and self.manager.live:  # a retirement restarts too, and may go on for ever
+                self.policy().check_pace(request, self.ledger.results(), self.clock())
         with record.step("read"):
             unit = self.manager.read_unit(request.unit)
             known = standing(self.ledger.results(), unit.name, self.root)

@@ -134,7 +134,7 @@ class Policy:
         done = [
             (result.request.unit, now - result.started)
             for result in results
-            if result.request.kind == "apply"
+            if result.request.kind != "rollback"
             and result.state is not ActionState.REFUSED
             and result.request.root == request.root
             and result.request.action != request.action
