@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,35 +42,45 @@ def test_no_flag_of_a_release_is_missed(release: str, spellings: int) -> None:
     assert sum(1 for name in known._flags if known._shape(name, at)) == spellings
 
 
-# 20 flags in five releases, each looked up in the source of that release: y there, d there and deprecated, - not there.
-IN_RELEASES = {
-    "--mem-fraction-static": "yyyyy",
-    "--max-running-requests": "yyyyy",
-    "--chunked-prefill-size": "yyyyy",
-    "--attention-backend": "yyyyy",
-    "--disable-custom-all-reduce": "yyyyy",
-    "--disable-overlap-schedule": "yyyyy",
-    "--enable-torch-compile": "yyyyy",
-    "--speculative-num-draft-tokens": "yyyyy",
-    "--enable-hierarchical-cache": "yyyyy",
-    "--watchdog-timeout": "yyyyy",
-    "--dist-timeout": "yyyyy",
-    "--disable-cuda-graph": "yyydd",
-    "--cuda-graph-max-bs": "yyyd-",
-    "--cuda-graph-max-bs-decode": "---yy",
-    "--disable-piecewise-cuda-graph": "--yd-",
-    "--cuda-graph-backend-prefill": "---yy",
-    "--enable-ep-moe": "yd---",
-    "--enable-deepep-moe": "yd---",
-    "--moe-runner-backend": "-yyyy",
-    "--speculative-dflash-block-size": "--yyy",
-}
+FACTS = (Path(__file__).parent / "flags.txt").read_text()
 
 
-@pytest.mark.parametrize(("flag", "there"), IN_RELEASES.items(), ids=list(IN_RELEASES))
-def test_a_flag_is_where_the_release_has_it(flag: str, there: str) -> None:
-    found = [catalogue().flag(flag, r) for r in ("0.4.6.post5", "0.5.3", "0.5.12", "0.5.17", "0.5.23")]
-    assert "".join("-" if f is None else "d" if f.deprecated else "y" for f in found) == there
+def facts() -> Iterator[tuple[str, str, str]]:
+    """Flag, release, what that release's source declares: the table says how it is written."""
+    for block in re.split(r"\n\n", FACTS)[1:]:
+        flag, *lines = block.strip().splitlines()
+        for line in lines:
+            releases, _, said = line.partition(": ")
+            yield from ((flag, release, said) for release in releases.split())
+
+
+def told(flag: str, release: str) -> str:
+    """The same, out of the catalogue."""
+    known = catalogue()
+    at = known.releases.index(release)
+    shape = known._shape(flag, at)
+    if shape is None:
+        return "absent"
+    kind = "bare" if shape["takes"] == "nothing" else shape.get("type", "text")
+    words = [kind + "s" * (shape["takes"] == "list")]
+    words += ["=", str(shape["default"])] if "default" in shape else []
+    words += ["of", *shape["choices"]] if "choices" in shape else []
+    same = [name for name in known._flags if name != flag and known._shape(name, at) == shape]
+    words += [word for name in same for word in ("alias", name)]
+    words += ["old"] * shape.get("deprecated", False) + (["use", shape["use"]] if "use" in shape else [])
+    return " ".join(words)
+
+
+def test_twenty_flags_are_known_in_five_releases() -> None:
+    known = [(flag, release) for flag, release, _ in facts()]
+    assert len(known) == len(set(known))
+    assert len({flag for flag, _ in known}) >= 20
+    assert all(sum(1 for one, _ in known if one == flag) == 5 for flag, _ in known)
+
+
+@pytest.mark.parametrize(("flag", "release", "said"), [pytest.param(*row, id=" ".join(row[:2])) for row in facts()])
+def test_a_flag_is_what_the_source_of_its_release_declares(flag: str, release: str, said: str) -> None:
+    assert told(flag, release) == said
 
 
 def test_choices_are_those_of_the_release() -> None:
