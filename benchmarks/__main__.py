@@ -133,12 +133,12 @@ def measure(row: Row) -> None:
 
 
 def private(pid: int) -> int:
-    """kB of memory that no other process shares."""
+    """kB of memory that is the process's own; mapped journals are not."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_"))
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty"))
 
 
 def told(rows: list[Row], lines: int, rounds: int) -> str:

@@ -26,22 +26,24 @@ def traffic(seed: int, crash_every: int = CRASH_EVERY) -> Iterator[Said]:
     ms, run = 0, 0
     while True:
         run += 1
-        name = f"{run:032x}"
         for said in story.starting():
-            yield moved(said, ms, name)
+            yield moved(said, ms, run)
         ms += 10_000
         for _ in range(crash_every):
             ms += pick.randrange(4, 20)
-            yield Said(healthy(pick, ms), story.MAIN if pick.random() < 0.2 else story.RANKS[0], ms, run=name)
+            yield moved(Said(healthy(pick, ms), story.MAIN if pick.random() < 0.2 else story.RANKS[0], ms), 0, run)
         crash = story.interleaved([story.rank_crash(ms, rank) for rank in range(8)])
         for said in (*crash, *story.parent_gives_up(ms + 200), *story.unit_failed(ms + 400)):
-            yield moved(said, 0, name)
+            yield moved(said, 0, run)
         ms += 30_000
 
 
-def moved(said: Said, ms: int, run: str) -> Said:
+def moved(said: Said, ms: int, run: int) -> Said:
+    """The same later, by the processes of another run."""
     text = said.text.replace(story.stamp(said.ms), story.stamp(said.ms + ms))
-    return Said(text, said.pid, said.ms + ms, said.fields, run, said.unit)
+    own = {**said.fields, "_STREAM_ID": f"{run:032x}"} if said.pid > 1 else said.fields
+    pid = said.pid + 1_000 * run if said.pid > 1 else said.pid
+    return Said(text, pid, said.ms + ms, own, f"{run:032x}", said.unit)
 
 
 def healthy(pick: random.Random, ms: int) -> str:

@@ -80,7 +80,7 @@ class Run:
     @property
     def quiet(self) -> bool:
         """Nothing is open and nothing announced: see `engine.gate`, which passes over lines while this is so."""
-        return (
+        return self.ended or (
             self.lanes.idle
             and self._burst.empty
             and not self._payloads

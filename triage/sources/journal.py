@@ -71,7 +71,7 @@ class JournalSource:
         self._sieve = Sieve(gate, self._line, self._is_ours, self._may_tell) if gate is not None else None
         self._matched: dict[bytes, bool] = {}
         self._teller: dict[bytes, bool] = {}
-        self._streams: dict[tuple[bytes, bytes], tuple[str | None, str, str | None]] = {}
+        self._streams: dict[tuple[bytes, bytes, bytes], tuple[str | None, str, str | None]] = {}
         self._read = 0  # entries read since the last cursor
         self._shaken = False  # files came or went since the last cursor
         self._notices: list[str] = []
@@ -185,20 +185,20 @@ class JournalSource:
         """The way of nearly every entry: few fields, since each costs a walk over the entry's objects. What one unit
         writes into one stream has one host and one invocation."""
         raw = self._raw
-        message, stream = raw("MESSAGE"), raw("_STREAM_ID")
-        known = self._streams.get((unit, stream)) if stream else None
+        message, stream, pid = raw("MESSAGE"), raw("_STREAM_ID"), raw("_PID")
+        known = self._streams.get((unit, stream, pid)) if stream else None
         if known is None:
             known = (_text(raw("_HOSTNAME")) or None, _text(unit), _text(raw("_SYSTEMD_INVOCATION_ID")) or None)
             if len(self._streams) > 4096:
                 self._streams.clear()
-            self._streams[unit, stream] = known
+            self._streams[unit, stream, pid] = known
         return process_line(
             clean(_text(message)),
             self._reader._get_realtime(),
             host=known[0],
             unit=known[1],
             invocation=known[2],
-            pid=int(raw("_PID") or 0) or None,
+            pid=int(pid or 0) or None,
             stream=_text(stream) or None,
             broken=_text(raw("_LINE_BREAK")),
             cut=len(message) >= THRESHOLD,
