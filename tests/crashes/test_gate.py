@@ -87,8 +87,14 @@ def told(data: bytes, search=None, *, gated: bool = True, size: int = 1 << 18):
         assembler.pass_over(batch.passed)
         for line in batch.lines:
             events += assembler.feed(line)
-    contexts = assembler.contexts()
-    return (events + assembler.finish(), count, notices, contexts), read
+    contexts = {run: replace(context, pace=()) for run, context in assembler.contexts().items()}
+    return ([but_pace(event) for event in events + assembler.finish()], count, notices, contexts), read
+
+
+def but_pace(event: CrashEvent) -> CrashEvent:
+    """The speed is taken from some of the lines, whichever are read."""
+    crash = event.crash
+    return replace(event, crash=replace(crash, context=replace(crash.context, pace=())))
 
 
 def is_told_alike(data: bytes, **options) -> None:

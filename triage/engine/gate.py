@@ -20,6 +20,9 @@ end is open or announced, and the plain file was seen to be a log), a process's 
 
 How many were passed over is told too (`Batch.passed`, `Assembler.pass_over`): distances are counted in lines.
 
+A server's first answers are counted, so until then all is read too (`Progress.expecting`); its speed is taken from
+whatever is read, and the journal's reader hands on one line in two thousand for it.
+
 One thing may be learned later: the name of a rank that has never yet written a line with a word (its start has many).
 The manager's, the kernel's and journald's own lines are never passed over.
 """

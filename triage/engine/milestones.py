@@ -136,9 +136,10 @@ class Progress:
 
     @property
     def expecting(self) -> bool:
-        """It is up, and its first work is a milestone; or it was started and has said nothing yet."""
+        """It is up, and its first work is a milestone, its first answers are counted; or it was started and has said
+        nothing yet."""
         untold = self.phase in (Phase.ARGUMENTS, Phase.WARMUP) and not self._seen
-        return untold or ("ready" in self._seen and "serving" not in self._seen)
+        return untold or ("ready" in self._seen and ("serving" not in self._seen or self.meter.counting))
 
     @property
     def started(self) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from triage.model import Pace
 
 COUNTED = 100  # answers since the server was ready; more is simply "many"
+_OPENING = 2_000  # lines since then in which they are counted
 _ALL, _EACH = 32, 8  # the first lines are all read, then one of so many
 _KEPT = 64  # lines of one load
 _LOADS = 16
@@ -23,16 +24,23 @@ _DECODE = re.compile(
 class Speedometer:
     """Of one invocation. `before`: what was known of it when `watch` was last stopped."""
 
-    __slots__ = ("_lines", "_loads", "_old", "answered")
+    __slots__ = ("_heard", "_lines", "_loads", "_old", "answered")
 
     def __init__(self, answered: int = 0, before: tuple[Pace, ...] = ()) -> None:
         self.answered = answered
+        self._heard = 0
         self._old = before
         self._lines = 0
         self._loads: dict[int, deque[tuple[float, float]]] = {}
 
+    @property
+    def counting(self) -> bool:
+        """Answers are counted: every line has to be heard (engine.gate). Later some lines are enough, for the speed."""
+        return self.answered < COUNTED and self._heard < _OPENING
+
     def note(self, text: str) -> None:
         """One line about a batch."""
+        self._heard += 1
         if "Prefill batch" in text:
             return
         self._lines += 1
@@ -50,7 +58,8 @@ class Speedometer:
 
     def answer(self, text: str) -> None:
         """One line of the access log: a generation, not a look at its health."""
-        if self.answered < COUNTED and '"POST /' in text and "/health" not in text:
+        self._heard += 1
+        if self.counting and '"POST /' in text and "/health" not in text:
             self.answered += 1
 
     def pace(self) -> tuple[Pace, ...]:
