@@ -110,3 +110,14 @@ def test_a_unit_can_be_picked_from_a_journal_of_many():
     assert json.loads(scan("--json", "-", data=data).stdout)["crashes"] == []
     (crash,) = json.loads(scan("--json", "--unit", "llm.service", "-", data=data).stdout)["crashes"]
     assert crash["unit"] == "llm.service"
+
+
+def test_people_are_told_which_rank_never_came(tmp_path):
+    wait = "[Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE)"
+    waits = [
+        story.Said(f"[rank{rank}]:[E1129 12:10:12.3 ProcessGroupNCCL.cpp:685] {wait.format(rank)}", pid, 12_000)
+        for rank, pid in enumerate(story.RANKS)
+        if rank != 5
+    ]
+    done = scan("-", data=story.as_text([*story.starting(), *waits, *story.parent_gives_up(12_100)]))
+    assert "suspect   TP5" in done.stdout.decode()

@@ -12,6 +12,7 @@ from tests.rules.jsonschema import faults
 from triage.model import Outcome, Phase, Severity
 from triage.rulebase import ruleread
 from triage.rulebase.rule import EDITABLE
+from triage.rulebase.rulecheck import check
 from triage.rulebase.rulefile import load_rule
 from triage.shipped import shipped
 
@@ -26,7 +27,7 @@ def test_the_page_names_it(word: str) -> None:
     assert word in DOCS
 
 
-def test_the_example_of_the_page_is_a_rule_that_loads(tmp_path: Path) -> None:
+def test_the_example_of_the_page_is_a_rule_that_loads_and_is_proved(tmp_path: Path) -> None:
     example = DOCS.split("moon-phase.yaml`:\n")[1].split("\n3. ")[0]
     path = tmp_path / "site" / "moon-phase.yaml"
     path.parent.mkdir()
@@ -34,7 +35,8 @@ def test_the_example_of_the_page_is_a_rule_that_loads(tmp_path: Path) -> None:
     rule, problems = load_rule(path)
     assert problems == []
     assert rule is not None
-    assert rule.remedies[0].edits[0].names == ("--disable-moon",)
+    assert rule.remedies[0].edits[0].names == ("--disable-overlap-schedule",)
+    assert check([path.parent], [path]).problems == ()
 
 
 def test_the_schema_knows_the_same_words() -> None:

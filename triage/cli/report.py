@@ -49,6 +49,10 @@ def print_crash(crash: dict[str, Any]) -> None:
         _say("ranks", " ".join(crash["ranks"]))
     if crash["cascades"]:
         _say("followed", f"{crash['cascades']} other failure{'' if crash['cascades'] == 1 else 's'}, set off by it")
+    if crash["suspects"]:
+        _say("suspect", f"{' '.join(crash['suspects'])}: the others waited, and it never came")
+    if crash["follows"]:
+        _say("because", root["why"])
     if crash["evidence"]["grade"] != "complete":
         _say("evidence", crash["evidence"]["grade"])
     if not crash["matches"]:

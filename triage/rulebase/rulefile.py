@@ -36,10 +36,11 @@ class Problem:
 
 
 class RuleErrors(InputError):
-    """Everything that is wrong with the rule files, not only the first."""
+    """Everything that is wrong with the rule files, not only the first; `sound`: the rules without the faulty files."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], sound: Rules) -> None:
         self.problems = tuple(problems)
+        self.sound = sound
         super().__init__("\n".join(map(str, self.problems)))
 
 
@@ -61,10 +62,11 @@ def load_rules(folders: Iterable[Path]) -> Rules:
             problems += bad
             if not bad:
                 found[path.stem] = rule
-    if problems:
-        raise RuleErrors(sorted(problems, key=lambda p: (p.mark.path, p.mark.line, p.mark.column)))
     rules = tuple(rule for _, rule in sorted(found.items()) if rule is not None)
-    return Rules(rules, tuple(sorted(name for name, rule in found.items() if rule is None)))
+    read = Rules(rules, tuple(sorted(name for name, rule in found.items() if rule is None)))
+    if problems:
+        raise RuleErrors(sorted(problems, key=lambda p: (p.mark.path, p.mark.line, p.mark.column)), read)
+    return read
 
 
 def rule_files(folder: Path, problems: list[Problem] | None = None) -> list[Path]:
