@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, made_store, record
-from triage.model import ActionResult, ActionState, NotPermitted, Refused, Request
+from triage.model import ActionResult, ActionState, NotPermitted, Refused, Request, Verify
 from triage.request import ABANDONED, Requester
 from triage.settings import Guards, Settings
 from triage.store import Busy, Store
@@ -217,3 +217,15 @@ def test_a_signature_that_comes_back_demotes_too(store: Store) -> None:
     record(store, closed(made_finding(90)), now=T0 + 91 * SECOND)
     assert [row.action for row in store.guarded().demotions] == ["a1"]
     assert "came back" in store.guarded().demotions[0].why
+
+
+def test_a_soak_that_fails_demotes_and_is_no_history(store: Store) -> None:
+    asked = replace(made_result("a1").request, incident=1)
+    profile = Verify(soak=10)
+    store.reserve(asked, title="t", cost="c", diff="", who="ada", now=T0, limits=LOOSE, profile=profile)
+    store.import_result(made_result("a1"), T0 + 60 * SECOND)
+    store.watch_windows(T0 + 10_000 * SECOND)
+    assert store.proved("dflash-none", "no-graph") == 1
+    store.proof_failed("a1", 3, "half the speed", {}, T0 + 10_001 * SECOND)
+    assert [row.why for row in store.guarded().demotions] == ["half the speed"]
+    assert store.proved("dflash-none", "no-graph") == 0

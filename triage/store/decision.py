@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, and_, desc, func, insert, select, update
 from triage.model import ActionState, Level, Outcome
 from triage.schema import action as actions
 from triage.schema import crash as crashes
-from triage.schema import decision
+from triage.schema import decision, wanted_rollback
 from triage.store import notice
 from triage.store.codec import dump, plain
 from triage.store.incident import follow, get, note
@@ -104,6 +104,7 @@ def proved(tx: Connection, host: str, rule: str, remedy: str) -> int:
         actions.c.kind == "apply",
         actions.c.state.in_((ActionState.VERIFIED, ActionState.UNDONE)),
         actions.c.watched_at.is_not(None),
+        actions.c.name.not_in(select(wanted_rollback.c.action).where(wanted_rollback.c.host == host)),
     )
     return int(tx.execute(select(func.count()).select_from(actions).where(wanted)).scalar_one())
 

@@ -19,6 +19,7 @@ from triage.schema import action as actions
 from triage.schema import context, wanted_rollback
 from triage.schema import crash as crashes
 from triage.schema import proof as proofs
+from triage.store import guard
 from triage.store.codec import context_value, dump, plain, unpack
 from triage.store.incident import note
 from triage.store.rows import ProofRow, ProofState, SoakRow
@@ -84,6 +85,9 @@ def failed(tx: Connection, host: str, name: str, sent: int, text: str, measured:
         facts = {"unit": row.unit, "incident": row.incident, "reason": plain(text)[:500], "created_at": now}
         tx.execute(insert(wanted_rollback).values(host=host, action=name, request="", **facts))
         _note(tx, host, name, f"action {name} did not prove itself, its rollback is asked for: {text}", now, "rollback")
+        if guard.demote(tx, row, text, now):
+            words = f"{row.rule} does nothing unasked on {row.unit} from now on: {guard.RESET} {row.rule} {row.unit}"
+            _note(tx, host, name, words, now, "note")
 
 
 def came_back(tx: Connection, host: str, name: str, text: str, now: int) -> None:
