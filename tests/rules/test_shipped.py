@@ -9,7 +9,9 @@ import pytest
 
 from triage.actions.policy import Policy
 from triage.model import Crash, Refused
+from triage.rulebase.catalogue import catalogue
 from triage.rulebase.evidence import Evidence
+from triage.rulebase.releases import Specifier
 from triage.rulebase.rule import PLACEHOLDER, Rule
 from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.rulecheck import check, crashes_of
@@ -215,3 +217,14 @@ def test_the_shipped_policy_lets_every_shipped_edit_through() -> None:
                     except Refused as reason:
                         refused.append(f"{rule.id}: {reason}")
     assert refused == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_the_release_an_upgrade_needs_exists_and_stands_in_its_title(rule: Rule) -> None:
+    oldest, newest = catalogue().releases[0], catalogue().releases[-1]
+    for remedy in rule.remedies:
+        needs = Specifier.parse((remedy.versions or "").removeprefix("sglang"))
+        if remedy.kind == "upgrade" and needs is not None:
+            assert (needs.holds(newest), needs.holds(oldest)) == (True, False), remedy.id
+            if "0." in remedy.title:
+                assert all(bound in remedy.title.split() for _, bound in needs.bounds), remedy.id
