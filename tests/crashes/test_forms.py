@@ -7,6 +7,7 @@ import pytest
 from tests.crashes import story
 from tests.crashes.scanning import crashes_of
 from tests.crashes.story import Said
+from triage.engine.lines import parse
 from triage.model import Grade, Outcome, Role
 
 
@@ -227,3 +228,45 @@ def test_a_cloud_consoles_export_begins_with_the_newest_line_and_has_no_indents(
     root = root_of("".join(reversed(lines)).rstrip())
     assert root.cause.frame is not None
     assert (root.cause.exception, root.cause.frame.file) == ("AttributeError", "dflash_worker.py")
+
+
+# ---------------------------------------------------------------- a whole log that went through other hands
+
+HEADED = (
+    "[2026-11-29 12:00:10] The server is fired up and ready to roll!",
+    "[2026-11-29 12:00:12 TP3] Scheduler hit an exception: Traceback (most recent call last):",
+    *TRACEBACK[1:],
+    "",
+    "[2026-11-29 12:00:13] SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+)
+CRI = "2026-11-29T12:00:12.481006009+01:00 stderr F "
+
+
+@pytest.mark.parametrize("before", [CRI, "> ", ">", ">> ", "> > "])
+def test_a_log_out_of_containerd_or_quoted_in_a_mail_is_the_same_log(before):
+    (plain,) = crashes_of("\n".join(HEADED).encode())
+    (crash,) = crashes_of("\n".join((before + line).rstrip() for line in HEADED).encode())
+    assert (crash.id, crash.outcome, crash.phase, crash.root.rank) == (plain.id, Outcome.FATAL, plain.phase, "TP3")
+    assert [failure.cause.exception for failure in crash.failures] == ["AttributeError", "SIGQUIT"]
+
+
+@pytest.mark.parametrize(
+    "stamps", ["{head} {time} - sglang - ERROR - ", "{time} - root - INFO - {time} - sglang - ERROR - {head} "]
+)
+def test_a_record_that_two_loggers_stamped_has_neither_stamp_in_its_text(stamps):
+    lines = [
+        stamps.format(head=line[: line.index("] ") + 1], time="2026-11-29 12:00:12,481") + line[line.index("] ") + 2 :]
+        if line.startswith("[2")
+        else line
+        for line in HEADED
+    ]
+    (crash,) = crashes_of("\n".join(lines).encode())
+    assert (crash.outcome, crash.root.rank, crash.root.cause.exception) == (Outcome.FATAL, "TP3", "AttributeError")
+    assert [failure.cause.exception for failure in crash.failures] == ["AttributeError", "SIGQUIT"]
+
+
+@pytest.mark.parametrize("text", ["INFO:     Application startup complete.", ""])
+def test_containerds_words_are_no_text(text):
+    parsed = parse((CRI + text).rstrip())
+    assert parsed.text in ("Application startup complete.", "")
+    assert parsed.stamp == CRI.split(" ")[0]

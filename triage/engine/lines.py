@@ -1,8 +1,9 @@
 """One raw line -> what stands in front of it (time, rank, level, pid, host) and the text behind it.
 
 In comes a line as a source gave it, out goes `Parsed`. All dialects live here and nowhere else: SGLang's own prefix,
-journalctl's short forms, docker and compose, kubectl, Ray, mpirun, torchrun, progress bars that end without a newline,
-ANSI colours. Called by the assembler for each line that is not plainly healthy, and by `sources.stream` for times.
+journalctl's short forms, docker and compose, containerd, kubectl, Ray, mpirun, torchrun, loggers around loggers, a
+mail's quotation marks, progress bars that end without a newline, ANSI colours. Called by the assembler for each line
+that is not plainly healthy, and by `sources.stream` for times.
 It must not remember anything between two lines, and must never raise: whatever it does not know is text.
 """
 
@@ -27,7 +28,7 @@ _SHORT = re.compile(
 _COMPOSE = re.compile(r"(?P<ident>[A-Za-z0-9][\w.-]*) +\| ?")
 _DOCKER = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"(?:std(?:out|err) [FP] )?(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL))"
+    r"(?:std(?:out|err) [FP](?: |$)|(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL)))"
 )
 _BRACKET = re.compile(r"\[(?P<ident>pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
 _DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) ")
@@ -38,6 +39,7 @@ _KERNEL = re.compile(r"(?P<ident>kernel): ")
 # Jenkins puts its own time before SGLang's; only its has a zone.
 _ZONED = re.compile(r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\] ?")
 _ARROW = re.compile(r"--> ?")
+_QUOTE = re.compile(r"(?:> ?)+")
 _RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
 _WRITERS = (_COMPOSE, _BRACKET, _RANKED)
@@ -94,24 +96,17 @@ def parse(raw: str) -> Parsed:
         if match.re in _WRITERS:
             writer += f"/{groups.get('ident') or rank}"
         kernel = kernel or groups.get("ident") == "kernel" or match.re is _DMESG
-    if text.startswith("["):
-        match = _SGLANG.match(text)
-        if match is not None:
-            headed = True
-            text = text[match.end() :]
-            stamp = stamp or match["stamp"]  # the supervisor's has a zone
-            tag = f"TP{match['gpu']}" if match["gpu"] else (match["tags"] or "").strip() or match["tag"]
-            rank = tag or rank
-    elif text[:1].isdigit():
-        match = _LOGGER.match(text)
-        if match is not None:
-            headed, level = True, match["level"]
-            stamp = stamp or match["stamp"]
-            text = text[match.end() :]
-            inner = _SGLANG.match(text)
-            if inner is not None:
-                text = text[inner.end() :]
-                rank = (inner["tags"] or "").strip() or rank
+    for _ in range(3):  # one logger's record may be the text of another's: '2026-11-29 12:00:12 - sglang - INFO - [...'
+        match = _SGLANG.match(text) if text.startswith("[") else _LOGGER.match(text) if text[:1].isdigit() else None
+        if match is None:
+            break
+        headed = True
+        text = text[match.end() :]
+        groups = match.groupdict()
+        stamp = stamp or groups.get("stamp")  # the outer one, a supervisor's, has a zone
+        level = groups.get("level") or level
+        gpu = groups.get("gpu")
+        rank = (f"TP{gpu}" if gpu else (groups.get("tags") or "").strip() or groups.get("tag")) or rank
     match = _LEVEL.match(text) or _GLOG.match(text)
     if match is not None:
         headed = True
@@ -156,6 +151,8 @@ def _supervisor(text: str) -> re.Match[str] | None:
         return _SHORT.match(text) or _DOCKER.match(text) or _COMPOSE.match(text)
     if first.isalpha():
         return _SHORT.match(text) or _COMPOSE.match(text) or _KERNEL.match(text) or _CLOUD.match(text)
+    if first == ">":
+        return _QUOTE.match(text)
     return _ARROW.match(text) if first == "-" else None
 
 
