@@ -67,7 +67,7 @@ class FakeAssembler:
             return [CrashEvent(Change.CLOSED, self.open.pop(position))]
         return []
 
-    def pass_over(self, passed: Mapping[str | None, int]) -> None:
+    def pass_over(self, passed: Mapping[str | None, int], time: int | None) -> None:
         pass
 
     def tick(self, time: int) -> list[CrashEvent]:

@@ -23,7 +23,7 @@ def told(place: Path, *, gated: bool) -> tuple[tuple[object, ...], int]:
     events, count, read = [], 0, 0
     for batch in source.batches():
         count, read = count + batch.size, read + len(batch.lines)
-        assembler.pass_over(batch.passed)
+        assembler.pass_over(batch.passed, batch.time)
         for line in batch.lines:
             events += assembler.feed(line)
     contexts = {run: replace(context, pace=()) for run, context in assembler.contexts().items()}

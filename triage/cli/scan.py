@@ -94,7 +94,7 @@ def scan_one(
         for batch in source.batches():
             notices.extend(batch.notices)
             count += batch.size
-            assembler.pass_over(batch.passed)
+            assembler.pass_over(batch.passed, batch.time)
             yield from batch.lines
 
     try:

@@ -23,6 +23,7 @@ from triage.engine.runs import Run
 from triage.model import LOST, Context, CrashEvent, Grade, Line, Origin
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
+SET_BACK = 60_000_000  # lines of several writers are never so far out of order: the clock was set back
 MAX_RUNS = 256
 MAX_KERNEL = 64
 
@@ -56,6 +57,8 @@ class Assembler:
         events: list[CrashEvent] = []
         time = line.time
         if time is not None:
+            if self._now is not None and time < self._now - SET_BACK:
+                self._set_back(time, line.host)
             self._now = time
             if self._due is not None and time >= self._due:
                 events = self._expire(time)
@@ -82,14 +85,17 @@ class Assembler:
             self._suppressed(line)
         return events
 
-    def pass_over(self, passed: Mapping[str | None, int]) -> None:
+    def pass_over(self, passed: Mapping[str | None, int], time: int | None = None) -> None:
         """So many lines of each unit were not handed on, before those that come next (engine.gate)."""
         for run in self._runs.values():
-            run.lanes.pass_by(passed.get(run.group[1], 0))
+            run.pass_over(passed.get(run.group[1], 0), time if time is not None else self._now)
 
     def tick(self, time: int) -> list[CrashEvent]:
         """The source's present moved on without a line."""
-        if self._now is None or time > self._now:
+        if self._now is not None and time < self._now - SET_BACK:
+            self._set_back(time)
+            self._now = time
+        elif self._now is None or time > self._now:
             self._now = time
         return self._expire(time) if self._due is not None and time >= self._due else []
 
@@ -168,6 +174,17 @@ class Assembler:
         dues += [waiting.until for waiting in self._kernel if waiting.until is not None]
         self._due = min(dues, default=None)
         return events
+
+    def _set_back(self, time: int, host: str | None = None) -> None:
+        """The clock of a host (None: nobody knows which) was: no deadline may lie where it had been."""
+        for run in self._runs.values():
+            if host is None or run.group[0] == host:
+                run.set_back(time)
+                self._watch(run)
+        for waiting in self._kernel:
+            if waiting.until is not None and (host is None or waiting.line.host == host):
+                waiting.until = min(waiting.until, time + KERNEL_WAIT)
+                self._due = min(self._due or waiting.until, waiting.until)
 
     def _nodes(self, run: Run, events: list[CrashEvent]) -> list[CrashEvent]:
         """A crash of a unit that runs on several nodes is one, seen from each."""

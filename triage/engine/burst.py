@@ -80,6 +80,11 @@ class Burst:
         if self.crash is not None:
             self.crash.grade = grade
 
+    def set_back(self, time: int) -> None:
+        """The clock was: nothing that is known lies in the future."""
+        self.time = min(self.time, time) if self.time is not None else None
+        self.last = min(self.last, time) if self.last is not None else None
+
     # ------------------------------------------------------------ in
 
     def report(self, report: Report) -> list[CrashEvent]:

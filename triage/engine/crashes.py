@@ -139,7 +139,9 @@ class OpenCrash:
             unit=unit,
             invocation=invocation,
             started=self.started,
-            ended=ended,
+            ended=max(ended, self.started)
+            if ended is not None and self.started is not None
+            else ended,  # a clock set back
             context=context,
             end=self.end,
         )

@@ -12,9 +12,10 @@ from dataclasses import replace
 from triage.engine import signs
 from triage.engine.burst import GROUP_QUIET, Burst, Group
 from triage.engine.crashes import kept
-from triage.engine.endings import Ending
+from triage.engine.endings import END_WAIT, Ending
 from triage.engine.entries import sign_entry
 from triage.engine.excerpt import Excerpt
+from triage.engine.flow import WINDOW, Flow
 from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, read_kernel
@@ -34,6 +35,7 @@ class Run:
     __slots__ = (
         "_burst",
         "_excerpt",
+        "_flow",
         "_half",
         "_margin",
         "_payloads",
@@ -57,6 +59,7 @@ class Run:
         self._excerpt = Excerpt() if plain else None
         self._margin = Margin() if plain else None
         self._payloads: dict[int | None, Payload] = {}  # by pid: a request's text that goes on over lines
+        self._flow = Flow()
         self._spoke = False  # a record with SGLang's own head was read
 
     @property
@@ -143,13 +146,35 @@ class Run:
         """The journal told that lines of this unit are missing."""
         self._burst.lower(grade, time)
 
+    def pass_over(self, count: int, time: int | None) -> None:
+        """So many lines of its processes were not handed on; `time`: when, about."""
+        if time is not None and count and time >= self._flow.due:
+            self._flow.mark(time, self.lanes.serial)
+        self.lanes.pass_by(count)
+
+    def set_back(self, time: int) -> None:
+        """The clock was: what is open was last heard of now, else it would stay open until the clock is there again."""
+        self._flow = Flow()
+        if self.plain:  # writers of several time zones do that from line to line, and nothing waits for a file
+            return
+        if self.ending.at is not None:
+            self.ending.at = min(self.ending.at, time + END_WAIT)
+        if self._half is not None:
+            self._half = min(self._half, time)
+        self._burst.set_back(time)
+        for payload in self._payloads.values():
+            payload.since = min(payload.since, time) if payload.since is not None else None
+
     # ------------------------------------------------------------ lines
 
     def healthy(self, line: Line) -> bool:
         """The cheap way out for the mass of lines: a step of the scheduler, a request answered."""
         text = line.text
-        if line.time is not None:
-            self._burst.time = line.time
+        time = line.time
+        if time is not None:
+            self._burst.time = time
+            if time >= self._flow.due:
+                self._flow.mark(time, self.lanes.serial)
         if not self.lanes.idle:
             return False
         if not text.endswith('" 200 OK'):
@@ -265,7 +290,7 @@ class Run:
     def _fresh(self) -> None:
         """A plain file goes on with the next start."""
         before = self.progress
-        self.ending, self.progress, self.lanes = Ending(), Progress(), Lanes()
+        self.ending, self.progress, self.lanes, self._flow = Ending(), Progress(), Lanes(), Flow()
         self.progress.inherit(before)
         self._burst.ending, self._burst.progress = self.ending, self.progress
         self._burst.tags = self.lanes.tags
@@ -330,17 +355,25 @@ class Run:
     def _end_now(self) -> list[CrashEvent]:
         """The invocation is over and its last lines had time to come."""
         events = self._last_reports()
+        end = self.ending.known
         alone = self.ending.sign() if not self.crashing else None
         if alone is not None:  # the log names no root: a hint that was held back, else the manager's own word
-            sign, line, text = alone
-            events += self._burst.promote() or self._burst.open(sign_entry(sign, line, text, None))
-        end = self.ending.known
+            events += self._burst.promote() or self._only_ended(*alone)
         events += self._close(end.time if end is not None else None)
         self.ending.close()
         self._burst.drop()
         if self.plain:  # the same file goes on with the next start
             self._fresh()
         return events
+
+    def _only_ended(self, sign: Sign, line: Line, text: str) -> list[CrashEvent]:
+        """All that is known is that it ended: because it said nothing, or because journald took no more."""
+        flood = self._flow.limited(line.time, self.lanes.serial)
+        if flood:
+            self._burst.lower(Grade.SUPPRESSED, line.time)
+            many = f"{flood} lines in its last {WINDOW // 1_000_000} s"
+            sign = replace(sign, why=f"{sign.why}; it wrote {many}, after which journald may have dropped the rest")
+        return self._burst.open(sign_entry(sign, line, text, None))
 
     # ------------------------------------------------------------ closing
 
