@@ -58,5 +58,5 @@ def test_a_flood_that_the_gate_passed_over_counts_too(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
     for gated in (True, False):
         (events, _, _), read = told(journal, gated=gated)
-        assert (read < 1_000) is gated
+        assert (read < 5_000) is gated
         assert [event.crash.grade for event in events] == [Grade.SUPPRESSED, Grade.SUPPRESSED]  # type: ignore[attr-defined]
