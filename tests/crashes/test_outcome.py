@@ -50,6 +50,30 @@ def test_teardown_noise_after_a_requested_stop_alarms_nobody():
     assert [c for c in crashes_of(story.as_json(lines)) if c.outcome.value in ALARMING] == []
 
 
+def interrupted(lead):
+    return [
+        f"{lead}Traceback (most recent call last):",
+        *story.traceback_lines(story.FRAMES[:1], "KeyboardInterrupt"),
+        "",
+    ]
+
+
+def test_ctrl_c_while_it_loads_is_no_crash():
+    ranks = [(f"[{stamp(5_000)} TP{rank}] Scheduler hit an exception: ", RANKS[rank]) for rank in range(2)]
+    told = [Said(text, pid, 5_000) for lead, pid in [*ranks, ("^C", MAIN)] for text in interrupted(lead)]
+    loading = [said for said in story.starting() if said.ms < 3_000]
+    lines = [*loading, *told, *story.parent_gives_up(5_100)]
+    for render in (story.as_text, story.as_json):
+        assert [c for c in crashes_of(render(lines)) if c.outcome.value in ALARMING] == []
+
+
+def test_ctrl_c_after_a_failure_leaves_the_failure():
+    crash = story.rank_crash(12_000, 3)
+    told = [Said(text, MAIN, 14_000) for text in interrupted("^C")]
+    (crash,) = crashes_of(story.as_text([*story.starting(), *crash, *told]))
+    assert crash.root.cause.exception == "AttributeError"
+
+
 def test_a_sigkill_from_nowhere_is_fatal_though_the_log_says_nothing():
     (crash,) = crashes_of(story.as_json([*story.starting(), *quiet_hours(10_000), *SIGKILL_ENTRY]))
     assert (crash.root.cause.exception, crash.outcome, crash.phase) == ("SIGKILL", Outcome.FATAL, Phase.SERVING)

@@ -145,7 +145,10 @@ class Burst:
         return [self._event(Change.OPENED)]
 
     def promote(self, entry: Entry | None = None) -> list[CrashEvent]:
-        """No root came: open with the best of what was held back, or else with `entry`; nothing if none can be one."""
+        """No root came: open with the best of what was held back, or else with `entry`; nothing if none can be one, or
+        if it began with Ctrl-C: then the rest is teardown."""
+        if self._held.entries and self._held.entries[0].cause.exception == "KeyboardInterrupt":
+            return []
         crash = OpenCrash(self._name(), self.progress.phase)
         for held in self._held.entries:
             crash.add(held)
