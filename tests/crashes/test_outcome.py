@@ -124,6 +124,15 @@ def test_a_failed_request_is_a_request_error():
         assert crash.outcome is Outcome.REQUEST_ERROR
 
 
+def test_a_server_that_seldom_works_outlived_it_too():
+    body = ["Traceback (most recent call last):", *story.traceback_lines(story.FRAMES[3:5], "OSError: disk cache")]
+    work = [said for minute in range(1, 4) for said in story.serving(11_000 + 60_000 * minute, 1)]
+    lines = [*story.starting(), *[Said(t, RANKS[0], 11_000) for t in body], *work]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert crash.outcome is Outcome.RECOVERED
+    assert crash.ended - crash.started < 1_000_000
+
+
 def test_a_server_that_goes_on_working_was_not_killed():
     body = ["Traceback (most recent call last):", *story.traceback_lines(story.FRAMES[3:5], "OSError: disk cache")]
     lines = [*story.starting(), *[Said(t, RANKS[0], 11_000) for t in body], *story.serving(12_000, 800)]

@@ -33,6 +33,7 @@ class Run:
     """One invocation."""
 
     __slots__ = (
+        "_asked",
         "_burst",
         "_excerpt",
         "_flow",
@@ -55,6 +56,7 @@ class Run:
         self.ending = Ending()
         self._burst = Burst(group, self.progress, self.ending, plain=plain)
         self._burst.tags = self.lanes.tags
+        self._asked: int | None = None  # when a plain file was last seen to be quiet, but no server at work
         self._half: int | None = None  # when an open traceback last grew
         self._excerpt = Excerpt() if plain else None
         self._margin = Margin() if plain else None
@@ -100,7 +102,7 @@ class Run:
         """When something is to be closed, in log time."""
         if self.ending.at is not None:
             return self.ending.at
-        open_since = None if self._burst.empty else self._burst.last
+        open_since = None if self._burst.empty else self._since()
         dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
         dues += [payload.since + WAIT for payload in self._payloads.values() if payload.since is not None]
         return min(dues, default=None)
@@ -394,13 +396,18 @@ class Run:
 
     def _quiet(self, time: int) -> bool:
         """Failures have been quiet long enough. A plain file may end here: there only a server at work proves it."""
-        last = self._burst.last
-        if last is None or time < last + GROUP_QUIET:
+        since = self._since()
+        if since is None or time < since + GROUP_QUIET:
             return False
         if self.plain and not self._worked():
-            self._burst.last = time
+            self._asked = time
             return False
         return True
+
+    def _since(self) -> int | None:
+        """Since when it may have been quiet: the last failure, or the last time that this was asked in vain."""
+        last = self._burst.last
+        return last if last is None or self._asked is None else max(last, self._asked)
 
     def _stale(self, time: int) -> list[CrashEvent]:
         """A traceback that nobody goes on writing is over, else nothing would ever be idle again."""
