@@ -75,7 +75,6 @@ def commands(folder: Path, lines: int) -> list[Row]:
         Row("triage --help", (*TRIAGE, "--help"), "python -c pass", "5"),
         Row("triage scan, nothing to read", (*TRIAGE, "scan", "/dev/null"), "python -c pass", "15"),
         Row(f"rg -F, {RULES} rules' words", found("rg", "-j1", "-F", "-f", str(words), str(log)), "", ""),
-        Row("grep -F, the same", found("grep", "-c", "-F", "-f", str(words), str(log)), "rg", ""),
         Row("triage scan, text", (*TRIAGE, "scan", str(log)), "rg", "2.2"),
         Row("triage scan, 100,000 lines", (*TRIAGE, "scan", str(few)), "", ""),
         Row(
