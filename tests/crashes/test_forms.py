@@ -270,3 +270,214 @@ def test_containerds_words_are_no_text(text):
     parsed = parse((CRI + text).rstrip())
     assert parsed.text in ("Application startup complete.", "")
     assert parsed.stamp == CRI.split(" ")[0]
+
+
+# ---------------------------------------------------------------- one form each: what Python, C++ and tools print
+
+FRAME = '  File "/opt/sglang/srt/a.py", line 3, in f'
+OTHER = '  File "/opt/sglang/srt/b.py", line 9, in g'
+HEAD = "Traceback (most recent call last):"
+GROUP = (
+    "  + Exception Group Traceback (most recent call last):",
+    "  |" + FRAME,
+    "  |     g()",
+    "  | ExceptionGroup: unhandled errors (2 sub-exceptions)",
+    "  +-+---------------- 1 ----------------",
+    "    | Traceback (most recent call last):",
+    "    | " + OTHER,
+    "    | ValueError: the first of them",
+    "    +---------------- 2 ----------------",
+    "    | Traceback (most recent call last):",
+    "    | " + FRAME,
+    "    | KeyError: 'the second'",
+    "    +------------------------------------",
+)
+NINJA = (
+    "FAILED: a.cuda.o ",
+    '/srv/a.cu(12): error: identifier "foo" is undefined',
+    "ninja: build stopped: subcommand failed.",
+    *(HEAD, FRAME, "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1."),
+    "The above exception was the direct cause of the following exception:",
+    *(HEAD, OTHER, "RuntimeError: Error building extension 'a'"),
+)
+THREADS = (
+    "Fatal Python error: Segmentation fault",
+    *("Thread 0x00007f (most recent call first):", '  File "/usr/lib/python3.12/threading.py", line 355 in wait'),
+    *("Current thread 0x00007e (most recent call first):", '  File "/opt/sglang/srt/b.py", line 9 in g'),
+    '  File "/opt/sglang/srt/a.py", line 3 in f',
+)
+FORMS = {
+    "a group": (GROUP, "ValueError: the first of them", "b.py", 1),
+    "notes": ((HEAD, FRAME, "RuntimeError: no room", "while loading layer 3"), "RuntimeError: no room", "a.py", 1),
+    "repeated frames": (
+        (HEAD, *(FRAME, "    f()") * 3, "  [Previous line repeated 993 more times]", OTHER, "RecursionError: deep"),
+        "RecursionError: deep",
+        "b.py",
+        4,
+    ),
+    "no source": (
+        (HEAD, FRAME, '  File "<string>", line 1, in <module>', OTHER, "ValueError: x"),
+        "ValueError: x",
+        "b.py",
+        3,
+    ),
+    "marks of 3.13": (
+        (
+            HEAD,
+            FRAME,
+            "    a.b(c).d",
+            "    ~~~^^^^^^",
+            OTHER,
+            "    x = (",
+            "        ^",
+            "    ...<3 lines>...",
+            "TypeError: y",
+        ),
+        "TypeError: y",
+        "b.py",
+        2,
+    ),
+    "colours of 3.13": (
+        (
+            HEAD,
+            '  File \x1b[35m"/opt/sglang/srt/a.py"\x1b[0m, line \x1b[35m3\x1b[0m, in f',
+            "\x1b[1;35mKeyError\x1b[0m: 'k'",
+        ),
+        "KeyError: 'k'",
+        "a.py",
+        1,
+    ),
+    "no message": ((HEAD, FRAME, "AssertionError"), "AssertionError: ", "a.py", 1),
+    "frames of C++": (
+        (HEAD, FRAME, "RuntimeError: bad", "Exception raised from f at ../a.cpp:43", "frame #0: c10::Error + 0xb0"),
+        "RuntimeError: bad",
+        "a.py",
+        1,
+    ),
+    "all threads": (THREADS, "SIGSEGV: Fatal Python error: Segmentation fault", "b.py", 2),
+    "terminate called": (
+        (
+            "terminate called after throwing an instance of 'c10::Error'",
+            "  what():  no peer",
+            "Fatal Python error: Aborted",
+        ),
+        "c10::Error: no peer",
+        None,
+        0,
+    ),
+    "asserts of many threads": (
+        (
+            *(
+                f"/x/Index.cu:111: op(): block: [{n},0,0], thread: [0,0,0] Assertion `i < n` failed."
+                for n in range(300)
+            ),
+            *(HEAD, FRAME, "RuntimeError: CUDA error: device-side assert triggered"),
+        ),
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "a.py",
+        1,
+    ),
+    "ninja": (NINJA, "subprocess.CalledProcessError: Command", "a.py", 1),
+    "a box behind it": (
+        (HEAD, FRAME, "KeyError: 'k'", f"+{'-' * 40}+", "| an old driver |"),
+        "KeyError: 'k'",
+        "a.py",
+        1,
+    ),
+    "Rust": (("Error: no router", "", "Caused by:", "    0: in use"), "Error: no router\nCaused by:", None, 0),
+    "argparse": (
+        (
+            "usage: launch_server.py [-h] --model-path M",
+            "    [--tp-size N]",
+            "launch_server.py: error: unrecognized arguments: --foo",
+        ),
+        "UsageError: unrecognized arguments: --foo",
+        None,
+        0,
+    ),
+    "a bar and CR": (
+        (f"10%|#  | 1/8 [00:01<00:07]\r50%|## | 4/8 [00:01<00:07]\r{HEAD}", FRAME, "KeyError: 'k'"),
+        "KeyError: 'k'",
+        "a.py",
+        1,
+    ),
+    "CR at each end": ((f"{HEAD}\r", f"{FRAME}\r", "KeyError: 'k'\r"), "KeyError: 'k'", "a.py", 1),
+    "200 kB": (
+        (f"[2026-11-29 12:00:12] server_args=ServerArgs(a='{'y' * 200_000}')", HEAD, FRAME, "KeyError: 'k'"),
+        "KeyError: 'k'",
+        "a.py",
+        1,
+    ),
+    "200 kB of keys": (
+        (HEAD, FRAME, f"KeyError: dict_keys([{'1, ' * 70_000}])"),
+        "KeyError: dict_keys([1, ",
+        "a.py",
+        1,
+    ),
+    "a cut line": ((HEAD, FRAME, OTHER[:20]), "CutTraceback: ", "a.py", 1),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_that_logs_have_is_read(form):
+    lines, said, file, frames = FORMS[form]
+    cause = root_of(*lines).cause
+    assert f"{cause.exception}: {cause.message}".startswith(said)
+    assert "driver" not in cause.message
+    assert (cause.frame and cause.frame.file, len(cause.frames)) == (file, frames)
+
+
+def test_of_a_group_the_others_stand_between_its_first_member_and_itself():
+    assert [link.exception for link in root_of(*GROUP).chain] == ["ValueError", "KeyError", "ExceptionGroup"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "free(): invalid pointer",
+        "malloc(): unaligned tcache chunk detected",
+        "free(): double free detected in tcache 2",
+        "malloc(): corrupted top size",
+        "corrupted size vs. prev_size",
+        "double free or corruption (out)",
+    ],
+)
+def test_an_abort_of_the_c_library_is_one(text):
+    head = "[2026-11-29 12:00:12 TP0] Load weight begin. avail mem=138.20 GB"
+    assert root_of(head, text, "Aborted (core dumped)").cause.exception == "SIGABRT"
+    assert root_of(head, text).cause.message == text
+
+
+NOON = 1_795_953_612_000_000
+PREFIXES = (
+    ("2026-11-29T12:00:12.000000000Z ", None, None, NOON),
+    ("2026-11-29T17:30:12.0+05:30 ", None, None, NOON),
+    ("2026-11-29T12:00:12.000000000Z stderr F ", None, None, NOON),
+    ("engine-1  | ", None, None, None),
+    ("[pod/sgl-0/engine] ", None, None, None),
+    ("\x1b[36m(Scheduler pid=77, ip=10.0.0.3)\x1b[0m ", None, 77, None),
+    ("[1,3]<stderr>:", None, None, None),
+    ("[default3]:", "rank3", None, None),
+    ("[rank8]: ", "rank8", None, None),
+    ("Nov 29 12:00:12 gpu-ash python3[4203]: ", None, 4203, None),
+    ("2026-11-29T13:00:12+0100 gpu-ash python3[4203]: ", None, 4203, NOON),
+    ("[  123.456789] gpu-ash python3[4203]: ", None, 4203, None),
+    ("Sun 2026-11-29 12:00:12 UTC gpu-ash python3[4203]: ", None, None, None),
+    ("1795953612.123456 gpu-ash python3[4203]: ", None, None, None),
+    ("2026-11-29 12:00:12,000 ERROR sglang.srt: ", None, None, NOON),
+    ("[2026-11-29 12:00:12.000 TP3] ", "TP3", None, NOON),
+)
+
+
+@pytest.mark.parametrize(("prefix", "rank", "pid", "time"), PREFIXES)
+def test_what_a_supervisor_or_logger_puts_before_each_line_tells_and_hides_nothing(prefix, rank, pid, time):
+    (crash,) = crashes_of("".join(f"{prefix}{line}\n" for line in TRACEBACK).encode())
+    cause = crash.root.cause
+    assert (f"{cause.exception}: {cause.message}", len(cause.frames)) == (story.NONE_TYPE, len(story.FRAMES))
+    assert (crash.root.rank, crash.root.pid, crash.grade) == (rank, pid, Grade.COMPLETE)
+    assert time is None or crash.started == time
+
+
+def test_bytes_that_are_no_text_spoil_only_themselves():
+    (crash,) = crashes_of(b"\n".join([*(line.encode() for line in TRACEBACK[:-1]), b"ValueError: \xff\xfe bad", b""]))
+    assert (crash.root.cause.exception, crash.root.cause.message[-3:]) == ("ValueError", "bad")

@@ -199,10 +199,11 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ("Caught signal", r".*Caught signal 11 \(Segmentation fault", _native("SIGSEGV", "UCX wrote it")),
     ("Caught signal", r".*Caught signal 7 \(Bus error", _native("SIGBUS", "UCX wrote it")),
     (
-        "corruption",
-        r"(?:double free or corruption|malloc\(\): .*corrupt|corrupted size vs)",
+        "corrupt",
+        r"(?:double free or corruption|corrupted (?:size vs|double-linked)|(?:malloc|free|realloc)\(\): .*corrupt)",
         _native("SIGABRT", "the C library aborted"),
     ),
+    ("tcache", r"(?:malloc|free)\(\): .*tcache", _native("SIGABRT", "the C library aborted")),
     ("invalid pointer", r"(?:munmap_chunk|free)\(\): invalid pointer", _native("SIGABRT", "the C library aborted")),
     (
         "invalid size",

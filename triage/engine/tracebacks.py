@@ -50,6 +50,7 @@ _ENDS_MESSAGE = (
     "frame #",
     "  what():",
 )
+_BOX = re.compile(r"\+-{8,}\+$")  # a warning in a box
 _NAME = re.compile(r"[\w.<>]*$")  # a function as a frame names it
 _PIECE = re.compile(r'File "[^"]*(?:", line \d|$)|\.py", line \d|\[\d{4}-\d\d-\d\d \d\d:|raceback \(most recent')
 _WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
@@ -77,7 +78,8 @@ class Stage(Enum):
 class _Joint(Enum):
     CAUSE = auto()  # raise ... from ...
     CONTEXT = auto()  # during handling
-    INNER = auto()  # a member of an exception group
+    INNER = auto()  # the first member of an exception group
+    NEXT = auto()  # a further one
 
 
 @dataclass(slots=True)
@@ -257,8 +259,9 @@ class Traceback:
 
     def _after(self, line: Line, text: str, *, headed: bool) -> Fate:
         joint = _Joint.CAUSE if CAUSE in text else _Joint.CONTEXT if CONTEXT in text else None
-        if joint is None and _GROUP_EDGE.match(text) and "-" in text:
-            joint = _Joint.INNER if text.strip(" |+-").isdigit() else None
+        if joint is None and "-" in text and _GROUP_EDGE.match(text) and not _BOX.match(text):
+            number = text.strip(" |+-")
+            joint = (_Joint.INNER if number == "1" else _Joint.NEXT) if number.isdigit() else None
             if joint is None:
                 return Fate.TAKEN
         if joint is None and not headed and self._below(line, text):
@@ -272,7 +275,7 @@ class Traceback:
             return Fate.TAKEN
         if not headed and self._goes_on(line, text):
             return Fate.TAKEN
-        if headed or text.startswith(_ENDS_MESSAGE) or FRAME.match(text) or _WARNING.match(text):
+        if headed or text.startswith(_ENDS_MESSAGE) or FRAME.match(text) or _WARNING.match(text) or _BOX.match(text):
             if text.startswith("Possible solutions"):  # advice: seen, never part of the message
                 self.keep(line, text)
                 self._state = "advice"
@@ -335,6 +338,8 @@ class Traceback:
                 links = [part]
             elif part.joint is _Joint.INNER:
                 links.insert(0, part)
+            elif part.joint is _Joint.NEXT:  # the first to fail is the likeliest root
+                links.insert(1, part)
             elif part.joint is _Joint.CAUSE or part.name == CUT or belongs(links[-1], part):
                 links.append(part)
             else:
