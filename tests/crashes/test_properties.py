@@ -12,7 +12,7 @@ from tests.crashes import story
 from tests.crashes.scanning import ALARMING, crashes_of
 from triage.engine.assemble import Assembler
 from triage.engine.signature import sign
-from triage.model import Change, InputError
+from triage.model import Change, Grade, InputError
 from triage.sources.stream import StreamSource
 
 ERRORS = (
@@ -97,6 +97,20 @@ def test_no_bytes_raise_anything_but_that_they_cannot_be_read(pieces):
 @given(cut=st.integers(0, 40_000), road=st.sampled_from(ROADS))
 def test_an_input_that_breaks_off_anywhere_does_not_raise(cut, road):
     crashes_of(getattr(story, road)(story.story())[:cut])
+
+
+WHOLE = {road: getattr(story, road)(story.story()) for road in ROADS}
+
+
+@settings(max_examples=80, deadline=None)
+@given(head=st.integers(0, 30_000), tail=st.integers(0, 30_000), road=st.sampled_from(ROADS))
+def test_what_is_left_of_a_cut_log_is_the_crash_or_said_to_be_less(head, tail, road):
+    data = WHOLE[road]
+    for crash in crashes_of(data[head : len(data) - tail]):
+        if crash.grade is Grade.COMPLETE and crash.root.cause.frames:
+            link = crash.root.cause
+            said = f"{link.exception}: {link.message}".rstrip(": ")  # a last line may be cut, and nobody can know it
+            assert said.startswith(story.NONE_TYPE) or story.NONE_TYPE.startswith(said)
 
 
 @pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_export])
