@@ -20,8 +20,8 @@ def shipped(what: Literal["rules", "catalogue", "migrations", "web", "packaging"
 
 
 def rule_folders(*extra: Path) -> tuple[Path, ...]:
-    """Where rules come from, the later overriding the earlier: shipped ones, the site's, those named on the way."""
-    return (shipped("rules"), SITE_RULES, *extra)
+    """Where rules come from, each once, the later overriding the earlier: shipped, the site's, those named."""
+    return tuple(dict.fromkeys((shipped("rules"), SITE_RULES, *extra)))
 
 
 def is_checkout() -> bool:

@@ -14,8 +14,9 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.made import SECOND, T0, MadeHands, made_store, seed, units
 from triage.dashboard.app import create_app
-from triage.rulebase.rule import Rule
+from triage.rulebase.rule import Rule, Rules
 from triage.rulebase.rulefile import load_rules
+from triage.rulebase.shelf import InForce
 from triage.settings import Settings, Web
 from triage.shipped import shipped
 from triage.store import Store
@@ -78,8 +79,9 @@ def make(
 
     def client(**options: Any) -> TestClient:
         settings = Settings(state_dir=tmp_path, runtime_dir=tmp_path / "run", web=Web(port=PORT))
+        present = InForce(Rules(rules))
         given: dict[str, Any] = {"token": TOKEN, "hands": hands, "units": units, "clock": clock, **options}
-        app = create_app(settings, store, rules=rules, **given)
+        app = create_app(settings, store, **{"in_force": lambda: present, **given})
         return TestClient(app, base_url=BASE, follow_redirects=False)
 
     return client

@@ -22,7 +22,8 @@ from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import MadeHands, result, units
 from triage.dashboard.app import create_app
 from triage.model import ActionState
-from triage.rulebase.rule import Rule
+from triage.rulebase.rule import Rule, Rules
+from triage.rulebase.shelf import InForce
 from triage.settings import Settings, Web
 from triage.store import Store
 
@@ -60,7 +61,8 @@ def site(tmp_path: Path, store: Store, hands: MadeHands, rules: tuple[Rule, ...]
     """The dashboard under a real server, on a port that was free."""
     settings = Settings(state_dir=tmp_path, runtime_dir=tmp_path / "run", web=Web(port=0))
     clock = lambda: NOW / 1e6 + 60  # noqa: E731
-    app = create_app(settings, store, token=TOKEN, hands=hands, units=units, rules=rules, clock=clock)
+    present = InForce(Rules(rules))
+    app = create_app(settings, store, token=TOKEN, hands=hands, units=units, in_force=lambda: present, clock=clock)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -14,6 +14,8 @@ from fastapi.testclient import TestClient
 from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import DFLASH, HOSTILE, MESSAGE, SECOND, UNIT, MadeHands, finding, record, result
 from triage.model import ActionState, Line, Origin, Outcome, Unreachable
+from triage.rulebase.rule import Rule, Rules
+from triage.rulebase.shelf import InForce
 from triage.store import Store
 
 PATHS = (
@@ -349,3 +351,15 @@ def test_the_list_offers_no_remedy_where_none_can_be_applied(reader: TestClient,
         if "/incidents/" in one and "<h2>" in one
     }
     assert offered == {"1": True, "2": False, "4": False, "5": True}
+
+
+def test_a_rule_that_changes_is_on_the_page_without_a_restart(
+    make: Callable[..., TestClient], rules: tuple[Rule, ...]
+) -> None:
+    shown = [InForce(Rules(rules[:1]))]
+    client = make(in_force=lambda: shown[-1])
+    assert client.get(f"/rules/{rules[1].id}").status_code == 404
+    shown.append(InForce(Rules(rules[:2]), "the rules stay as they were, a file has a fault:\nmoon.yaml:1:1: mend it"))
+    assert client.get(f"/rules/{rules[1].id}").status_code == 200
+    assert client.get(f"/api/v1/rules/{rules[1].id}").status_code == 200
+    assert "moon.yaml:1:1: mend it" in client.get("/rules").text

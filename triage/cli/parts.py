@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from triage.dashboard.desk import UnitState
     from triage.request import Requester
-    from triage.rulebase.rule import Rule, Rules
+    from triage.rulebase.rule import Rule
     from triage.settings import Settings
     from triage.store import Store
     from triage.worker import Worker
@@ -28,11 +28,7 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
     from triage.prover import Prover
     from triage.worker import Worker
 
-    kept = cache(lambda: rules_here(settings))  # read when first asked for: the start must not wait for them
-
-    def rule(name: str) -> Rule | None:
-        return kept().get(name)
-
+    rule = rule_here(settings)
     deciding = Deciding(settings.autonomy, requester.store, requester, rule=rule, shadow=shadow)
     return Worker(
         requester.store,
@@ -47,17 +43,18 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
     )
 
 
-def rules_here(settings: Settings) -> Rules:
-    """The rules in force; none where a file is broken: what rests on them is then left to people."""
-    from triage.model import TriageError
-    from triage.rulebase.rule import Rules
-    from triage.rulebase.rulecache import cached_rules
-    from triage.rulebase.rulefile import rule_folders
+def rule_here(settings: Settings) -> Callable[[str], Rule | None]:
+    """The rule of that name; none at all where a file has a fault: what rests on rules is then left to people."""
+    from triage.rulebase.shelf import Shelf
+    from triage.shipped import rule_folders
 
-    try:
-        return cached_rules(rule_folders(*settings.rules))
-    except TriageError:
-        return Rules(())
+    shelf = cache(lambda: Shelf(rule_folders(*settings.rules)))  # the worker's start must not wait for it
+
+    def rule(name: str) -> Rule | None:
+        present = shelf()()
+        return None if present.trouble else present.rules.get(name)
+
+    return rule
 
 
 def make_dashboard(
@@ -71,23 +68,17 @@ def make_dashboard(
     """The application, and the link that may also change things (without a token where nothing may be changed)."""
     from triage.dashboard.app import create_app
     from triage.dashboard.auth import load_token, login_link
-    from triage.model import TriageError
-    from triage.rulebase.rulefile import load_rules, rule_folders
+    from triage.rulebase.shelf import Shelf
+    from triage.shipped import rule_folders
 
     token = load_token(settings.runtime_dir)
-    trouble = ""
-    try:
-        rules = load_rules(rule_folders(*settings.rules)).rules
-    except TriageError as error:  # a broken rule must not take the incidents' page down
-        rules, trouble = (), str(error)
     app = create_app(
         settings,
         store,
         token=token,
         hands=requester,
         units=units or (lambda: units_here(settings)),
-        rules=rules,
-        rules_trouble=trouble,
+        in_force=Shelf(rule_folders(*settings.rules)),
         read_only=read_only,
     )
     host, port = settings.web.host, settings.web.port

@@ -60,7 +60,7 @@ def scan(
         count, findings = scan_one(spec, book, units, _since(since), tz, notices)
         lines += count
         found.extend(findings)
-    notices += book.notices  # rules that were put out of force on the way
+    notices += book.notices
     document = scan_document(lines, found, notices)
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
@@ -125,6 +125,7 @@ class _Rules:
 
     @property
     def notices(self) -> list[str]:
+        """Rules that were put out of force on the way, and what is wrong with the site's files."""
         return self._book.notices if self._book else []
 
     def match(self, crash: Crash) -> tuple[Match, ...]:
@@ -139,7 +140,16 @@ class _Rules:
         from triage.rulebase.rulebook import Rulebook
         from triage.shipped import rule_folders
 
-        return Rulebook.load(rule_folders(*self._folders))
+        try:
+            return Rulebook.load(rule_folders(*self._folders))
+        except InputError as error:
+            from triage.rulebase.rulefile import RuleErrors
+
+            if self._folders or not isinstance(error, RuleErrors):
+                raise
+            book = Rulebook(error.sound.rules)  # whoever has a crash at hand gets what the sound rules say of it
+            book.notices += [f"left out: {problem}" for problem in error.problems]
+            return book
 
 
 _UNITS_OF_TIME = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

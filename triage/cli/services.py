@@ -15,15 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
 from triage.notify import notify, watchdog_interval
-
-if TYPE_CHECKING:
-    from triage.rulebase.rulebook import Rulebook
-    from triage.settings import Settings
 
 log = logging.getLogger("triage")
 
@@ -78,19 +73,6 @@ def start_logging() -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
-def _rulebook(settings: Settings) -> Rulebook:
-    """The rules in force. A faulty file is told and left out: a slip in one rule must not blind the night's watch."""
-    from triage.rulebase.rulebook import Rulebook
-    from triage.rulebase.rulefile import RuleErrors, rule_folders
-
-    try:
-        return Rulebook.load(rule_folders(*settings.rules))
-    except RuleErrors as errors:
-        for problem in errors.problems:
-            log.error("left out: %s", problem)
-        return Rulebook(errors.sound.rules)
-
-
 @click.command()
 @click.option("--source", "specs", metavar="SPEC", default="journal:", show_default=True, help="What to read.")
 def watch(specs: str) -> None:
@@ -102,6 +84,8 @@ def watch(specs: str) -> None:
     from triage.meter import Meter
     from triage.model import Batch
     from triage.pipeline import run as run_pipeline
+    from triage.rulebase.shelf import LiveBook, Shelf
+    from triage.shipped import rule_folders
     from triage.sources import open_source
     from triage.store import open_store
 
@@ -109,7 +93,7 @@ def watch(specs: str) -> None:
     settings, stop, heart = enter(journal=True).settings, Stop(), Heart()
     store = open_store(settings, upgrade=True)
     cursor, contexts = store.resume(specs)
-    rulebook = _rulebook(settings)
+    rulebook = LiveBook(Shelf(rule_folders(*settings.rules)))
     assembler = Assembler(contexts)
     source = open_source(specs, units=settings.units, cursor=cursor, follow=True, gate=Gate(assembler))
     meter = Meter()

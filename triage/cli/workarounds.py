@@ -34,12 +34,11 @@ def workarounds(context: click.Context, unit: str | None, as_json: bool) -> None
 @JSON
 def list_(unit: str | None, as_json: bool) -> None:
     """Oldest first: what each costs, since when, why, and the condition on which it may go."""
-    from triage.cli.parts import rules_here
+    from triage.cli.parts import rule_here
     from triage.debt import debts
 
     with hands_here() as (requester, session):
-        rules = rules_here(session.settings)
-        found = debts(requester.store, requester, rules.get, unit, time.time_ns() // 1000)
+        found = debts(requester.store, requester, rule_here(session.settings), unit, time.time_ns() // 1000)
         notes = {one.action.name: requester.outdated(one.action) for one in found}
         known = requester.store.retirements()
     if as_json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
@@ -28,7 +28,7 @@ from triage.dashboard.metrics import metrics_text
 from triage.dashboard.problem import CODES, Problem, answer, of_error
 from triage.dashboard.render import Templates
 from triage.model import TriageError
-from triage.rulebase.rule import Rule
+from triage.rulebase.shelf import InForce
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import Store
@@ -44,8 +44,7 @@ def create_app(
     token: str,
     hands: Hands,
     units: Callable[[], tuple[UnitState, ...]],
-    rules: Iterable[Rule] = (),
-    rules_trouble: str = "",
+    in_force: Callable[[], InForce] = InForce,
     read_only: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> FastAPI:
@@ -59,8 +58,7 @@ def create_app(
         templates=Templates(clock),
         hands=hands,
         units=units,
-        rules={rule.id: rule for rule in rules},
-        rules_trouble=rules_trouble,
+        in_force=in_force,
         read_only=read_only,
     )
     pulse = Pulse(store.pulse)

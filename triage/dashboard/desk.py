@@ -15,6 +15,7 @@ from triage.dashboard.auth import Keeper
 from triage.dashboard.render import Templates
 from triage.model import Plan
 from triage.rulebase.rule import Rule
+from triage.rulebase.shelf import InForce
 from triage.settings import Settings
 from triage.store import ActionRow, IncidentRow, Store
 
@@ -79,10 +80,13 @@ class Desk:
     templates: Templates
     hands: Hands
     units: Callable[[], tuple[UnitState, ...]]  # raises Unreachable where there is no manager
-    rules: Mapping[str, Rule] = field(default_factory=dict)
-    rules_trouble: str = ""
+    in_force: Callable[[], InForce] = InForce  # the rules, as they are now
     read_only: bool = False
     filing: Lock = field(default_factory=Lock)  # one request at a time: a form sent twice at once is one action
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        return {rule.id: rule for rule in self.in_force().rules.rules}
 
     def now(self) -> int:
         """Microseconds UTC."""

@@ -205,7 +205,7 @@ def _knowledge(router: APIRouter, desk: Desk) -> None:
     def rules(request: Request) -> HTMLResponse:
         rows = sorted(desk.rules.values(), key=lambda rule: (rule.area, rule.id))
         areas = [(area, list(group)) for area, group in groupby(rows, key=lambda rule: rule.area)]
-        values = {"rows": rows, "areas": areas, "trouble": desk.rules_trouble}
+        values = {"rows": rows, "areas": areas, "trouble": desk.in_force().trouble}
         return page(desk, request, "rules.html", "Rules", values, here="/rules")
 
     @router.get("/rules/{rule}")

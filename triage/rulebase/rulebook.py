@@ -20,8 +20,7 @@ from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
 from triage.rulebase.offer import clean, fill, flag_holds, offer
 from triage.rulebase.releases import covers
 from triage.rulebase.rule import Clause, Pattern, Rule
-from triage.rulebase.rulecache import cached_rules, load_rules
-from triage.shipped import rule_folders
+from triage.rulebase.rulecache import read_rules
 
 SEARCH_SECONDS = 0.1  # `regex` counts the process's CPU time
 CAPTURE_CAP = 200
@@ -56,9 +55,7 @@ class Rulebook:
     @classmethod
     def load(cls, folders: Iterable[Path]) -> Rulebook:
         """Raises RuleErrors with all that is wrong in the files. The usual folders are read through a cache."""
-        folders = tuple(folders)
-        usual = folders == rule_folders()
-        return cls((cached_rules(folders) if usual else load_rules(folders)).rules)
+        return cls(read_rules(tuple(folders)).rules)
 
     def match(self, crash: Crash) -> tuple[Match, ...]:
         """The rules that mean this crash: by rank, then by how much had to be right, then by confidence."""
@@ -119,7 +116,7 @@ class Rulebook:
 
     def _quarantine(self, rule: Rule, why: str) -> None:
         self.quarantined[rule.id] = why
-        self.notices.append(f"rule {rule.id} is out of force until the next start: {why}")
+        self.notices.append(f"rule {rule.id} is out of force until the next start, or until rules change: {why}")
 
     def _holds(self, clause: Clause, evidence: Evidence) -> dict[str, str] | None:
         """The captures where all of the clause holds, else None. The cheap conditions come first."""

@@ -18,9 +18,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from triage.rulebase.rule import Rules
+from triage.shipped import rule_folders
 
 _NAME = "rules.pickle"
 _CODE = ("rule.py", "ruleread.py", "rulenode.py", "rulefile.py", "anchors.py", "../model.py")
+Stamp = tuple[int, ...]
+State = tuple[tuple[int, ...], tuple[Stamp, ...], tuple[tuple[tuple[str, Stamp], ...], ...]]
 _BROKEN = (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, TypeError, ValueError)
 
 
@@ -31,16 +34,21 @@ def load_rules(folders: Iterable[Path]) -> Rules:
     return rulefile.load_rules(folders)
 
 
+def read_rules(folders: Sequence[Path]) -> Rules:
+    """The usual folders are read through the cache; of others there is none."""
+    return cached_rules(folders) if tuple(folders) == rule_folders() else load_rules(folders)
+
+
 def cached_rules(folders: Sequence[Path], cache: Path | None = None) -> Rules:
     """All rules below the folders. Raises RuleErrors as `load_rules` does; faulty rules are never cached."""
     folder = cache or cache_folder()
     if folder is None:
         return load_rules(folders)
-    state = _state(folders)
+    state = files_state(folders)
     found = _read(folder / _NAME, state)
     if found is None:
         found = load_rules(folders)
-        if _state(folders) == state:  # else somebody is writing rules: what was read may be neither old nor new
+        if files_state(folders) == state:  # else somebody is writing rules: what was read may be neither old nor new
             with contextlib.suppress(OSError):
                 _write(folder, pickle.dumps((state, found), pickle.HIGHEST_PROTOCOL))
     return found
@@ -55,14 +63,19 @@ def cache_folder() -> Path | None:
     return Path(base) / "triage" if base.startswith("/") else None
 
 
-def _state(folders: Sequence[Path]) -> tuple[object, ...]:
+def files_state(folders: Sequence[Path]) -> State:
     """What the rules depend on: every rule file's path, time and size, and the code that reads them."""
     here = Path(__file__).parent
     code = tuple(_stamp(os.stat(here / name)) for name in _CODE)
-    return (sys.version_info[:3], code, *(tuple(sorted(_files(str(folder)))) for folder in folders))
+    return sys.version_info[:3], code, tuple(tuple(sorted(_files(str(folder)))) for folder in folders)
 
 
-def _files(folder: str) -> list[tuple[str, tuple[int, ...]]]:
+def changed_at(state: State) -> float:
+    """When the youngest of the rule files was written; seconds since 1970. A removal leaves no trace."""
+    return max((stamp[0] for files in state[2] for _, stamp in files), default=0) / 1e9
+
+
+def _files(folder: str) -> list[tuple[str, Stamp]]:
     found = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -74,11 +87,11 @@ def _files(folder: str) -> list[tuple[str, tuple[int, ...]]]:
     return found
 
 
-def _stamp(seen: os.stat_result) -> tuple[int, ...]:
+def _stamp(seen: os.stat_result) -> Stamp:
     return seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino
 
 
-def _read(path: Path, state: tuple[object, ...]) -> Rules | None:
+def _read(path: Path, state: State) -> Rules | None:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(handle, "rb") as file:
