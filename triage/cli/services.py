@@ -102,8 +102,8 @@ def watch(specs: str) -> None:
     def each_round(batch: Batch) -> bool:
         nonlocal told
         meter.saw(batch, now_us())
-        while rulebook.notices:  # a rule that was put out of force
-            log.warning("%s", rulebook.notices.pop())
+        for text in rulebook.follow():  # rules that changed, have a fault, or were put out of force
+            log.warning("%s", text)
         heart.beat(lambda: f"{meter.lines} lines read from {specs}")
         present = time.monotonic()
         if present - told >= METERS_EVERY:
