@@ -112,7 +112,13 @@ def test_a_unit_can_be_picked_from_a_journal_of_many():
     assert crash["unit"] == "llm.service"
 
 
-def test_people_are_told_which_rank_never_came(tmp_path):
+def test_a_folder_without_a_journal_is_no_healthy_journal(tmp_path):
+    done = scan(f"journal:{tmp_path}")
+    assert done.returncode == 2
+    assert b"holds no journal" in done.stderr
+
+
+def test_people_are_told_which_rank_never_came():
     wait = "[Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE)"
     waits = [
         story.Said(f"[rank{rank}]:[E1129 12:10:12.3 ProcessGroupNCCL.cpp:685] {wait.format(rank)}", pid, 12_000)

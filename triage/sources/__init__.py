@@ -35,6 +35,8 @@ def open_source(
         if place is not None and not place.exists():
             raise InputError(f"{where} does not exist: give a journal file or folder after 'journal:'")
         follows = place is None or (follow and place.is_dir())
+        if place is not None and not follows and place.is_dir() and not any(place.rglob("*.journal*")):
+            raise InputError(f"{where} holds no journal that can be read: give its folder, or read as root")
         return JournalSource(spec, place=place, units=units, cursor=cursor, since=since, follow=follows, gate=gate)
     from triage.sources.stream import open_stream
 
