@@ -276,9 +276,9 @@ class Lanes:
         key = (name, rank, 0)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(key, rank)
-            if len(self._lanes) > MAX_LANES:
+            if len(self._lanes) >= MAX_LANES:  # before it is in: it has no body yet and would be the one that goes
                 self._forget()
+            lane = self._lanes[key] = Lane(key, rank)
         return lane
 
     def _extra(self, lane: Lane) -> Lane:
