@@ -13,12 +13,15 @@ from tests.e2e.box import Box, BoxError, why_not
 from tests.e2e.installed import Installed
 
 HERE = Path(__file__).parent
+INSTALL_SECONDS = 400
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            if item.get_closest_marker("timeout") is None:  # the first test of a box also pays for its installation
+                item.add_marker(pytest.mark.timeout(INSTALL_SECONDS))
             if os.environ.get("TRIAGE_E2E") == "skip":
                 item.add_marker(pytest.mark.skip(reason="TRIAGE_E2E=skip"))
 

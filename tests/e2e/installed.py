@@ -100,7 +100,7 @@ class Installed:
     def run_install(self, *more: str) -> Result:
         wheel = wheelhouse()[0]
         argv = ["/root/install", "--wheel", f"/root/{wheel.name}", "--wheelhouse", "/root/wheels", *more]
-        return self.box.run(argv, timeout=180)
+        return self.box.run(argv, timeout=300)
 
     # ---------------------------------------------------------------- using it
 
