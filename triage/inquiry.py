@@ -14,7 +14,7 @@ from pathlib import Path
 
 from triage.actions import asking
 from triage.actions.spool import Spool
-from triage.model import Refused, Unit
+from triage.model import Pending, Refused, Unit
 from triage.rulebase.parser import Parser
 
 PATIENCE = 90.0  # seconds; an import of SGLang alone takes 25
@@ -30,7 +30,7 @@ class Inquiry:
     def parser(
         self, unit: Unit, listening: Callable[[], bool], rouse: Callable[[], subprocess.Popen[bytes] | None]
     ) -> tuple[Parser | None, str]:
-        """What the server says, else None and why. Raises Refused where an answer is under way, not waited for."""
+        """What the server says, else None and why. Raises Pending where an answer is under way, not waited for."""
         try:
             argv, program = asking.asked(unit)
         except Refused as reason:
@@ -67,7 +67,7 @@ class Inquiry:
             time.sleep(0.1)
         if self.patience:
             return None
-        raise Refused(f"the server of {unit} is being asked for its flags, which takes up to a minute: look again then")
+        raise Pending(f"the server of {unit} is being asked for its flags, which takes up to a minute: look again then")
 
 
 def _unasked(why: str) -> str:

@@ -36,6 +36,10 @@ class Refused(TriageError):
     exit_code = 3
 
 
+class Pending(Refused):
+    """The answer is under way: ask again in a moment."""
+
+
 class VerificationFailed(TriageError):
     """The change did not prove itself and was rolled back."""
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import DFLASH, HOSTILE, MESSAGE, SECOND, UNIT, MadeHands, finding, record, result
-from triage.model import ActionState, Line, Origin, Outcome, Unreachable
+from triage.model import ActionState, Line, Origin, Outcome, Pending, Plan, Unreachable
 from triage.rulebase.rule import Rule, Rules
 from triage.rulebase.shelf import InForce
 from triage.store import Store
@@ -216,6 +216,22 @@ def test_the_preview_shows_the_plan_as_it_is_now(operator: TestClient) -> None:
     assert "&#39;/srv/models/kimi k2.6&#39;" in text  # one word, quoted
     assert "daemon-reload is part of the apply" in text
     assert 'name="result_digest"' in text
+
+
+def test_a_preview_that_waits_for_the_server_comes_again_by_itself(
+    operator: TestClient, hands: MadeHands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asking(*_: object) -> Plan:
+        raise Pending("the server is being asked")
+
+    monkeypatch.setattr(hands, "plan", asking)
+    answer = operator.get("/incidents/1/remedies/disable-cuda-graph")
+    assert (answer.status_code, answer.headers["Refresh"]) == (200, "3")
+    assert "One moment" in answer.text
+    assert "Refused" not in answer.text
+    assert 'action="/incidents/1/apply"' not in answer.text
+    monkeypatch.undo()
+    assert "Refresh" not in operator.get("/incidents/1/remedies/disable-cuda-graph").headers
 
 
 def test_what_cannot_be_applied_has_no_button_but_a_reason(operator: TestClient) -> None:

@@ -38,6 +38,8 @@ def main(link: str, incident: str) -> dict[str, str]:
         page.goto(link)
         page.goto(f"{base}/incidents/{incident}")
         page.get_by_role("link", name="Preview").first.click()
+        # The installed server is asked for its flags first: the page comes again by itself until it has answered.
+        page.get_by_role("button", name="Apply and restart").wait_for(timeout=PATIENCE)
         said = {"preview": page.locator("main").inner_text()}
         press(page, "Apply and restart")
         said |= {"applied": until(page, "verified"), "action": page.url.rsplit("/", 1)[-1]}

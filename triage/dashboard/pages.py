@@ -23,7 +23,7 @@ from triage.dashboard.desk import MICRO, Desk
 from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
 from triage.dashboard.render import slots
-from triage.model import Refused, Severity, TriageError, Unreachable
+from triage.model import Pending, Refused, Severity, TriageError, Unreachable
 from triage.poison import poison
 from triage.store import ActionRow, IncidentState, IncidentView
 
@@ -33,6 +33,7 @@ Word = Annotated[str, Query(max_length=200)]
 
 ACTIVE = (IncidentState.OPEN, IncidentState.REGRESSED, IncidentState.MITIGATED)
 SHOWN_LINES = 60
+LOOK_AGAIN = 3  # seconds until a page that waits for an answer comes again
 QUIET_SECONDS = 60  # watch saves its place every few seconds: later than this it is not reading
 
 
@@ -89,16 +90,19 @@ def preview_page(
     if rung is None:
         raise Problem(404, "not-found", f"incident {n} has no remedy '{flat(remedy)}'")
     plan = None
+    pending = False
     key, time = secrets.token_hex(12), desk.now()
     try:
         plan = work_out(desk, n, remedy, action_name(found.incident.number, "apply", key), time)
     except (Refused, Unreachable) as error:
+        pending = isinstance(error, Pending) and not refusal
         refusal = refusal or str(error)
     values = {
         "i": views.item(found.incident, desk.rules, desk.now()),
         "remedy": rung,
         "plan": plan,
         "refusal": refusal,
+        "pending": pending,
         "changed": changed,
         "button": desk.hands.listening(),
         "root": desk.hands.root,
@@ -106,10 +110,13 @@ def preview_page(
         "key": key,
         "time": time,
     }
-    status_code = 409 if refusal or changed else 200
-    return page(
+    status_code = 200 if pending or not (refusal or changed) else 409
+    answer = page(
         desk, request, "preview.html", f"Preview: {rung['title']}", values, here="/incidents", status_code=status_code
     )
+    if pending:  # the page comes again by itself, script or not
+        answer.headers["Refresh"] = str(LOOK_AGAIN)
+    return answer
 
 
 def routes(desk: Desk) -> APIRouter:
