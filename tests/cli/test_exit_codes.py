@@ -21,6 +21,17 @@ def test_a_crash_is_1_and_what_cannot_be_read_is_2() -> None:
     assert run("scan", "/no/such/file")[0] == 2
 
 
+def test_help_does_not_pay_for_the_model() -> None:
+    script = (
+        "import sys; sys.argv[1:] = ['--help']\n"
+        "from triage.cli import main\n"
+        "main()\n"
+        "sys.exit('triage.model' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, timeout=60, check=False)
+    assert done.returncode == 0
+
+
 def test_a_full_disk_behind_stdout_is_no_crash() -> None:
     code, said = run("scan", "--json", str(CRASH), out="/dev/full")
     assert code == 70

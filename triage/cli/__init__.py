@@ -10,11 +10,14 @@ import importlib
 import os
 import sys
 import traceback
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from triage import __version__
+
+if TYPE_CHECKING:
+    from triage.model import TriageError
 
 # verb -> (module below triage.cli, one line for --help)
 VERBS: dict[str, tuple[str, str]] = {
@@ -67,8 +70,6 @@ def triage() -> None:
 
 def main() -> None:
     """Entry point: turns the error tree into exit codes and one line on stderr."""
-    from triage.model import TriageError
-
     try:
         triage.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:
@@ -79,7 +80,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except TriageError as error:
+    except _error_tree() as error:  # evaluated only where there is an error: --help need not pay for the model
         click.echo(f"triage: {error}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
@@ -92,6 +93,12 @@ def main() -> None:
         traceback.print_exc()
         click.echo("triage: this is a defect of triage; please report it with the lines above", err=True)
         _end(70)
+
+
+def _error_tree() -> type[TriageError]:
+    from triage.model import TriageError
+
+    return TriageError
 
 
 def _end(code: int) -> NoReturn:
