@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import os
 import sys
-import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -90,6 +89,8 @@ def main() -> None:
         click.echo(f"triage: {error}", err=True)
         _end(70)
     except Exception:  # noqa: BLE001 - exit 1 means 'a crash was found' to whoever calls scan
+        import traceback  # not for --help
+
         traceback.print_exc()
         click.echo("triage: this is a defect of triage; please report it with the lines above", err=True)
         _end(70)
