@@ -51,8 +51,12 @@ class InFlight:
 
     def watch(self) -> None:
         while self.counted:
-            readable, _, _ = select.select([self.connection], [], [], 0.05)
-            if readable and not self.connection.recv(1, socket.MSG_PEEK):
+            try:
+                readable, _, _ = select.select([self.connection], [], [], 0.05)
+                gone = readable and not self.connection.recv(1, socket.MSG_PEEK)
+            except (OSError, ValueError):  # answered and closed in between
+                return
+            if gone:
                 self.leave()
 
 
