@@ -73,7 +73,7 @@ def test_what_was_prepared_is_applied_at_a_yes_and_nothing_else_is(trusting: Ins
     server.crash()
     number = trusting.incident(server)
     wait_for("a prepared plan", lambda: verdicts(trusting, server), 15)
-    assert trusting.json("guards", "show")["decisions"][0]["verdict"] == "waiting"
+    assert verdicts(trusting, server)[-1].startswith("waiting")
     trusting.box.push(server.text.replace("Kimi K2.6, DFlash", "renamed"), server.path)
     trusting.box.systemctl("daemon-reload")
     refused = trusting.cli("guards", "approve", str(number), check=False)
