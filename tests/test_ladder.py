@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from triage.ladder import check_evidence, first_plan, known_bad, opposed
+from triage.ladder import check_evidence, failed_before, first_plan, known_bad, opposed
 from triage.model import ActionState, Plan, Refused, Tried
 from triage.units.edits import DoesNotFit
 
@@ -128,6 +128,34 @@ def test_a_search_goes_on_where_its_last_value_failed() -> None:
     searching = rung("one") | {"edits": [{"op": "search-flag", "name": "--x"}]}
     [same] = known_bad([searching], [attempt("one", came_back=True)], 3, "0.5.12")
     assert not same["blocked_by"]
+
+
+GRAPHS = "--cuda-graph-max-bs"
+SMALLER = {f"changed {GRAPHS}": "not set -> 16"}
+
+
+@pytest.mark.parametrize(
+    ("tried", "told"),
+    [
+        ([attempt("max-bs", ActionState.ROLLED_BACK, measured=SMALLER)], True),
+        ([attempt("max-bs", measured=SMALLER, came_back=True)], True),
+        ([attempt("max-bs", ActionState.ROLLED_BACK, measured=SMALLER, release="0.5.11")], False),
+        ([attempt("max-bs", ActionState.ROLLED_BACK, measured=SMALLER, incident=4)], False),
+        ([attempt("max-bs", ActionState.ROLLED_BACK, measured={f"changed {GRAPHS}": "32 -> 16"})], False),
+        ([attempt("max-bs", measured=SMALLER), attempt("max-bs", came_back=True, measured=SMALLER)], False),
+        ([attempt("other", ActionState.ROLLED_BACK)], False),
+    ],
+)
+def test_the_same_change_under_another_name_is_not_tried_again(tried: list[Tried], told: bool) -> None:
+    plan = replace(Planner()("decode"), incident=3, changes=((GRAPHS, "not set -> 16"),))
+    why = failed_before(plan, tried, "0.5.12")
+    assert ("tried here as i3-1" in why) == told
+    ladder = [rung("decode"), rung("lower", confirmed=False)]
+    taken, passed = first_plan(
+        ladder, lambda one: replace(plan, remedy=one, failed_before=why if one == "decode" else "")
+    )
+    assert taken.remedy == ("lower" if told else "decode")
+    assert passed == ((f"decode does not fit here: {why}",) if told else ())
 
 
 FRACTION = "--mem-fraction-static"

@@ -43,7 +43,10 @@ def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan])
             raise Refused(_ask_for_a_name(ladder, at, passed))
         else:
             try:
-                return plan(rung["id"]), tuple(passed)
+                found = plan(rung["id"])
+                if not found.failed_before:
+                    return found, tuple(passed)
+                passed.append(f"{rung['id']} does not fit here: {found.failed_before}")
             except Refused as reason:
                 refusals.add(str(reason))
                 passed.append(str(reason) if str(reason).startswith(rung["id"]) else f"{rung['id']}: {reason}")
@@ -70,11 +73,27 @@ def known_bad(
         searching = any(edit["op"] == "search-flag" for edit in rung.get("edits") or ())
         same = one is not None and (release is None or one.release in (None, release))
         if one is not None and one.failed and same and not searching and not rung["blocked_by"]:
-            how = "the crash came back" if one.came_back else "its proof failed"
-            why = f"it was tried here as {one.action} and {how}"
+            why = f"it was tried here as {one.action} and {_how(one)}"
             rung = {**rung, "blocked_by": why, "applicable": False}
         rungs.append(rung)
     return rungs
+
+
+def failed_before(plan: Plan, tried: Iterable[Tried], release: str | None) -> str:
+    """Which action made the same change against the same incident and failed, under whatever name; '' for none.
+
+    Two rungs may be one change: a flag that was renamed has a rung for each name, and each is spelled for this server.
+    """
+    for one in tried:  # newest first
+        same = all(one.measured.get(f"changed {name}") == change for name, change in plan.changes)
+        if plan.changes and same and one.incident == plan.incident:
+            known = release is None or one.release in (None, release)
+            return f"the same change was tried here as {one.action} and {_how(one)}" if one.failed and known else ""
+    return ""
+
+
+def _how(one: Tried) -> str:
+    return "the crash came back" if one.came_back else "its proof failed"
 
 
 def opposed(plan: Plan, tried: Iterable[Tried]) -> str:

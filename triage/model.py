@@ -493,6 +493,7 @@ class Plan:
     env_changes: tuple[tuple[str, str | None, str | None], ...] = ()  # name, before, after
     changes: tuple[tuple[str, str], ...] = ()  # of flags, variables, directives: name, '0.9 -> 0.81'
     notes: tuple[str, ...] = ()  # what the operator should know: loaded unit differs from disk, ...
+    failed_before: str = ""  # the action that changed the same on this unit, and how it failed
     action: str = ""  # the name the action will have, `i3-1`: first action of incident 3
     time: int = 0  # of planning; its day stands in the drop-in
     root: str = ""  # folder of --root; '' for the machine itself

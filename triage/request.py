@@ -24,7 +24,7 @@ from triage.actions.policy import Policy
 from triage.actions.spool import Spool
 from triage.debt import UNKNOWN
 from triage.inquiry import PATIENCE, Inquiry
-from triage.ladder import known_bad, opposed
+from triage.ladder import failed_before, known_bad, opposed
 from triage.model import (
     EMPTY,
     ActionResult,
@@ -159,7 +159,8 @@ class Requester:
             raise Refused(why)
         if owner is not None:
             raise Refused(instruct(result, owner))
-        return replace(result, notes=(*result.notes, unasked)) if unasked else result
+        before = failed_before(result, tried, release)
+        return replace(result, notes=(*result.notes, *filter(None, (unasked, before))), failed_before=before)
 
     def _unit(self, name: str) -> tuple[Unit, str | None]:
         """The unit, and whose it is if it is a user's: '' of whoever enables it."""
