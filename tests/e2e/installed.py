@@ -9,6 +9,8 @@ import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,19 @@ class Installed:
         wheel = wheelhouse()[0]
         argv = ["/root/install", "--wheel", f"/root/{wheel.name}", "--wheelhouse", "/root/wheels", *more]
         return self.box.run(argv, timeout=300)
+
+    @contextmanager
+    def settings(self, name: str, text: str) -> Iterator[Installed]:
+        """With more settings for a while."""
+        path, services = f"/etc/triage/triage.toml.d/{name}.toml", ("triage-watch.service", "triage-worker.service")
+        self.box.run(["mkdir", "-p", path.rsplit("/", 1)[0]])
+        self.box.push(text, path)
+        self.box.systemctl("restart", *services)
+        try:
+            yield self
+        finally:
+            self.box.run(["rm", path])
+            self.box.systemctl("restart", *services)
 
     # ---------------------------------------------------------------- using it
 

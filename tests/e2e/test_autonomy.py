@@ -10,7 +10,6 @@ from tests.e2e.box import wait_for
 from tests.e2e.installed import Installed
 from tests.e2e.server import Server
 
-FILE = "/etc/triage/triage.toml.d/autonomy.toml"
 SETTINGS = """\
 rollback_window_seconds = 2
 
@@ -26,13 +25,8 @@ level = "approve"
 
 @pytest.fixture(scope="module")
 def trusting(triage: Installed) -> Iterator[Installed]:
-    services = ("triage-watch.service", "triage-worker.service")
-    triage.box.run(["mkdir", "-p", FILE.rsplit("/", 1)[0]])
-    triage.box.push(SETTINGS, FILE)
-    triage.box.systemctl("restart", *services)
-    yield triage
-    triage.box.run(["rm", FILE])
-    triage.box.systemctl("restart", *services)
+    with triage.settings("autonomy", SETTINGS) as one:
+        yield one
 
 
 def verdicts(triage: Installed, server: Server) -> list[str]:

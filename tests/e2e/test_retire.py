@@ -11,20 +11,14 @@ from tests.e2e.box import wait_for
 from tests.e2e.installed import Installed
 from tests.e2e.server import PYTHON, Server
 
-FILE = "/etc/triage/triage.toml.d/retire.toml"
 OWN = "/opt/sglang-debt"
 
 
 @pytest.fixture(scope="module")
 def patient(triage: Installed) -> Iterator[Installed]:
     """With a window long enough for a crash in it on a slow machine."""
-    services = ("triage-watch.service", "triage-worker.service")
-    triage.box.run(["mkdir", "-p", FILE.rsplit("/", 1)[0]])
-    triage.box.push("rollback_window_seconds = 300\n", FILE)
-    triage.box.systemctl("restart", *services)
-    yield triage
-    triage.box.run(["rm", FILE])
-    triage.box.systemctl("restart", *services)
+    with triage.settings("retire", "rollback_window_seconds = 300\n") as one:
+        yield one
 
 
 def look_again(triage: Installed) -> None:

@@ -7,32 +7,17 @@ to trust the other again, `approve` the yes that a prepared plan waits for. Call
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from triage.cli.incidents import kept
 from triage.cli.screen import clean, document, echo, iso, moment, print_json, table
 
 if TYPE_CHECKING:
-    from triage.cli.identity import Session
-    from triage.store import Store
+    pass
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-
-
-@contextmanager
-def _store() -> Iterator[tuple[Store, Session]]:
-    from triage.cli.identity import enter
-    from triage.store import open_store
-
-    session = enter()
-    store = open_store(session.settings)
-    try:
-        yield store, session
-    finally:
-        store.close()
 
 
 @click.group(invoke_without_command=True)
@@ -50,7 +35,7 @@ def guards(context: click.Context, as_json: bool) -> None:
 @_JSON
 def show(as_json: bool) -> None:
     """What holds triage back on this host now."""
-    with _store() as (store, session):
+    with kept() as (store, session):
         found, limits, decided = store.guarded(), session.settings.guards, store.decisions(limit=10)
     breaker = found.breaker
     if as_json:
@@ -90,7 +75,7 @@ def reset(rule: str | None, unit: str | None) -> None:
 
     if rule and not unit:
         raise click.UsageError("give both RULE and UNIT, or neither for the breaker")
-    with _store() as (store, session):
+    with kept() as (store, session):
         if rule and unit:
             if not store.reset_demotion(rule, unit):
                 raise InputError(f"{clean(rule)} is not demoted on {clean(unit)}: `triage guards` shows what is")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from triage.sources.entry import raw_field
+
 MINUTE = 60_000_000
 RECENT = 10 * MINUTE  # a first start looks back so far ...
 LOADING = 20 * MINUTE  # ... and at so much after the start of each running invocation
@@ -55,7 +57,7 @@ def _running(reader: Any, is_ours: Callable[[bytes], bool]) -> dict[bytes, int]:
     for _ in range(_LOOK_BACK):
         if not reader._previous():
             break
-        fields = {name: _field(reader, name) for name in _NAMES}
+        fields = {name: raw_field(reader, name) for name in _NAMES}
         unit, run = fields["UNIT"] or fields["USER_UNIT"], fields["INVOCATION_ID"] or fields["USER_INVOCATION_ID"]
         if not is_ours(unit):
             continue
@@ -65,11 +67,3 @@ def _running(reader: Any, is_ours: Callable[[bytes], bool]) -> dict[bytes, int]:
         elif found[unit] and invocation[unit] == run:  # 'Starting' of the same invocation lies earlier
             found[unit] = reader._get_realtime()
     return found
-
-
-def _field(reader: Any, name: str) -> bytes:
-    try:
-        value: bytes = reader._get(name)
-    except KeyError:
-        return b""
-    return value

@@ -2,7 +2,7 @@
 
 In come the fields of an entry as text (whoever read them: libsystemd, `journalctl -o json`, `-o export`), out goes a
 `Line`. Called by `sources.journal` and `sources.stream`, so that the same crash is the same by every road. It must not
-do I/O and must not read a clock.
+do I/O of its own and must not read a clock.
 
 Only trusted fields (those that journald adds, with a leading underscore) decide where a line comes from: a server that
 logs a field `UNIT=` of its own is still a process, not the manager.
@@ -11,6 +11,7 @@ logs a field `UNIT=` of its own is still a process, not the manager.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from triage.model import EMPTY, LOST, Line, Origin
 
@@ -178,3 +179,12 @@ def _kept(fields: Mapping[str, str]) -> Mapping[str, str]:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def raw_field(reader: Any, name: str) -> bytes:
+    """A field of the entry that libsystemd's reader stands on; empty where it has none."""
+    try:
+        value: bytes = reader._get(name)
+    except KeyError:
+        return b""
+    return value

@@ -31,7 +31,7 @@ from typing import Any
 from triage.model import Batch, Gate, InputError, Line, NotPermitted, Origin, Unreachable
 from triage.sources.beginning import first_windows
 from triage.sources.cursor import lost
-from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, process_line
+from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, process_line, raw_field
 from triage.sources.sieve import Sieve
 
 BATCH = 256  # entries read before the pipeline has its turn
@@ -205,11 +205,7 @@ class JournalSource:
         )
 
     def _raw(self, name: str) -> bytes:
-        try:
-            value: bytes = self._reader._get(name)
-        except KeyError:
-            return b""
-        return value
+        return raw_field(self._reader, name)
 
     def _fields(self, names: Iterable[str]) -> dict[str, str]:
         return {name: _text(value) for name in names if (value := self._raw(name))}

@@ -16,6 +16,7 @@ from typing import Any
 
 from triage.engine.gate import CONTEXT
 from triage.model import Gate, Line, Origin
+from triage.sources.entry import raw_field
 
 SIFT = 2048  # entries read before the pipeline has its turn
 CHUNK = 64  # entries searched at once
@@ -114,7 +115,7 @@ class Sieve:
     def _learn(self, reader: Any, pid: bytes, known: _Known) -> bool:
         """Note whose process wrote this entry; True where its line has to be handed on: it is one of ours and new, or
         nobody can tell."""
-        unit = _raw(reader, "_SYSTEMD_UNIT")
+        unit = raw_field(reader, "_SYSTEMD_UNIT")
         if not pid or not unit:
             return True
         if not self._ours(unit):
@@ -122,7 +123,7 @@ class Sieve:
                 known[pid] = None
             return True
         known[pid] = unit.decode("utf-8", "replace")
-        process = (pid, _raw(reader, "_SYSTEMD_INVOCATION_ID"))
+        process = (pid, raw_field(reader, "_SYSTEMD_INVOCATION_ID"))
         new = process not in self._seen
         if len(self._seen) > 4096:
             self._seen.clear()
@@ -174,11 +175,3 @@ def _entry_at(messages: list[bytes], spot: int) -> int:
         if spot < 0:
             return at
     return len(messages) - 1
-
-
-def _raw(reader: Any, name: str) -> bytes:
-    try:
-        value: bytes = reader._get(name)
-    except KeyError:
-        return b""
-    return value
