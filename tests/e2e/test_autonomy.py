@@ -18,7 +18,7 @@ unit = "sglang-alone.service"
 level = "automatic"
 
 [[autonomy.rules]]
-unit = "sglang-asked.service"
+unit = "sglang-willing.service"
 level = "approve"
 """
 
@@ -63,11 +63,11 @@ def test_what_has_held_here_before_is_applied_by_itself(trusting: Installed) -> 
 
 
 def test_what_was_prepared_is_applied_at_a_yes_and_nothing_else_is(trusting: Installed) -> None:
-    server = Server(trusting.box, "asked", 31901)
+    server = Server(trusting.box, "willing", 31901)
     server.crash()
     number = trusting.incident(server)
     wait_for("a prepared plan", lambda: verdicts(trusting, server), 15)
-    assert verdicts(trusting, server)[-1].startswith("waiting")
+    assert [text.split(":")[0] for text in verdicts(trusting, server)] == ["waiting"]
     trusting.box.push(server.text.replace("Kimi K2.6, DFlash", "renamed"), server.path)
     trusting.box.systemctl("daemon-reload")
     refused = trusting.cli("guards", "approve", str(number), check=False)
