@@ -67,7 +67,7 @@ def outcome_of(triage: Installed, server: Server) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def undisturbed(triage: Installed) -> dict[str, Any]:
-    server = Server(triage.box, "left-alone", 31700, behaviour=STAGGERED)
+    server = Server(triage.box, "left-alone", 31709, behaviour=STAGGERED)
     server.crash()
     expected = outcome_of(triage, server)
     assert (expected["crashes"], expected["ranks"], expected["grade"]) == (1, list(range(8)), "complete")
