@@ -125,6 +125,65 @@ def test_a_captured_name_of_a_flag_has_to_be_one(tmp_path: Path) -> None:
     assert bad.remedies[-1].blocked_by == "'--turbo; rm' is no flag"
 
 
+NAMED = """remedies:
+  - id: give
+    kind: flag
+    title: "Start with {want}"
+    cost: Some.
+    confirmed: false
+    edits:
+      - {op: set-flag, name: "{want}", value: "{value}"}
+  - id: take
+    kind: flag
+    title: "Start without {drop}"
+    cost: Some.
+    confirmed: false
+    edits:
+      - {op: remove-flag, name: "{drop}"}
+  - id: set
+    kind: env
+    title: "Set {variable}"
+    cost: Some.
+    confirmed: false
+    edits:
+      - {op: set-env, name: "{variable}", value: "1"}
+  - id: by-hand
+    kind: advice
+    title: "Give {want} a value"
+    cost: Nothing.
+    confirmed: false
+"""
+SAYS = "(?:use (?P<want>\\S+)(?: to be (?P<value>\\w+))?|not (?P<drop>\\S+)|export (?P<variable>\\S+)|neither)"
+
+
+@pytest.mark.parametrize(
+    ("message", "flags", "rung", "why"),
+    [
+        ("use --attention-backend to be triton", {}, "give", None),
+        ("use --disable-radix-cache to be sure", {}, "give", None),
+        ("use --attention-backend", {}, "give", "the log does not tell the value that the edit needs"),
+        ("use --attention-backend to be evil", {}, "give", "--attention-backend takes no evil"),
+        ("use --moonlight to be full", {}, "give", "no release of sglang has --moonlight"),
+        ("not --enable-lora", {}, "take", None),
+        ("not --enable-lora", {"enable_lora": "True"}, "take", None),
+        ("not --enable-lora", {"enable_lora": "None"}, "take", "the server does not run with --enable-lora"),
+        ("export SGLANG_USE_AITER", {}, "set", None),
+        ("export LD_PRELOAD", {}, "set", "no release of sglang has the variable LD_PRELOAD"),
+        ("neither", {}, "by-hand", "the log does not tell the want that it is about"),
+        ("use --attention-backend", {}, "by-hand", None),
+    ],
+)
+def test_a_name_out_of_a_log_is_looked_up_before_it_is_offered(
+    tmp_path: Path, message: str, flags: dict[str, str], rung: str, why: str | None
+) -> None:
+    write(tmp_path, "one", rule(f"{{message: '{SAYS}', anchors: [ValueError]}}", NAMED))
+    (match,) = book(tmp_path).match(crash(link("ValueError", message), flags=flags))
+    (remedy,) = (remedy for remedy in match.remedies if remedy.id == rung)
+    assert remedy.blocked_by == why
+    if "radix" in message:
+        assert remedy.edits[0].value is None, "what stands behind a flag without a value is none"
+
+
 def test_control_characters_of_a_log_do_not_reach_the_texts(tmp_path: Path) -> None:
     write(tmp_path, "one", rule("{message: '(?s)at most (?P<limit>.+) tokens'}", REMEDY))
     (match,) = book(tmp_path).match(crash(link("ValueError", "at most \x1b[31m8\n\n9 tokens")))

@@ -82,6 +82,11 @@ class Catalogue:
         at = self.place(release)
         return at is not None and any(first <= at <= last for first, last in self._variables.get(name, ()))
 
+    def newest(self, name: str) -> Declared | None:
+        """As the last release that has the flag declares it: for a log that does not tell its release."""
+        places = range(len(self.releases) - 1, -1, -1)
+        return next((found for at in places if (found := self._declared(name, at))), None)
+
     def takes(self, name: str, value: str) -> bool:
         """Does any release take this value for the flag?"""
         found = [shape for at in range(len(self.releases)) if (shape := self._declared(name, at))]

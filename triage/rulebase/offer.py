@@ -19,6 +19,7 @@ from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCond
 _SEVERAL = ("cap-flag", "scale-flag", "step-flag", "search-flag", "remove-flag")  # these may list several spellings
 _TAKING = ("remove-flag", "unset-env")
 _NOT_SET = frozenset({"", "None", "False", "[]"})
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -89,7 +90,7 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
 
 def _edits(text: EditText, captures: Mapping[str, str]) -> list[Edit]:
     """One edit for each spelling: planning takes those the unit uses."""
-    value = text.value
+    value = None if _bare(text, captures) else text.value
     if isinstance(value, str) and PLACEHOLDER.search(value):
         whole = PLACEHOLDER.fullmatch(value)
         value = fill(value, captures)
@@ -98,6 +99,14 @@ def _edits(text: EditText, captures: Mapping[str, str]) -> list[Edit]:
         elif whole and re.fullmatch(r"-?\d+\.\d+", value):
             value = float(value)
     return [Edit(text.op, fill(name, captures), value, text.floor, text.ceiling) for name in text.names]
+
+
+def _bare(text: EditText, captures: Mapping[str, str]) -> bool:
+    """Is the flag that the log named one without a value? Then what stands behind it in a sentence is none."""
+    if text.op != "set-flag" or not PLACEHOLDER.search(text.names[0]):
+        return False
+    declared = catalogue().newest(fill(text.names[0], captures))
+    return declared is not None and declared.takes == "nothing"
 
 
 def spelled(
@@ -160,12 +169,15 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
     """Why it does not fit this crash. What the log does not tell blocks nothing."""
     flags, release = crash.context.flags, crash.context.sglang_version
     for edit in text.edits:
-        for name in PLACEHOLDER.findall(f"{edit.value} {' '.join(edit.names)}"):
+        wanted = " ".join((*edit.names, "" if _bare(edit, captures) else str(edit.value)))
+        for name in PLACEHOLDER.findall(wanted):
             if not captures.get(name):
                 return f"the log does not tell the {name.replace('_', ' ')} that the edit needs"
         for name in edit.names:
-            if PLACEHOLDER.search(name) and not re.fullmatch(FLAG, fill(name, captures)):
-                return f"{fill(name, captures)!r} is no flag"
+            if PLACEHOLDER.search(name) and (why := _no_name(edit, fill(name, captures), flags, captures)):
+                return why
+    if text.kind not in EDITABLE and (untold := [n for n in PLACEHOLDER.findall(text.title) if not captures.get(n)]):
+        return f"the log does not tell the {untold[0].replace('_', ' ')} that it is about"
     if text.phases and crash.phase not in text.phases:
         return f"it helps only in {' or '.join(text.phases)}, this one came in {crash.phase}"
     if text.release and release and not covers(text.release, release):
@@ -181,6 +193,28 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
     for flag in text.conflicts:
         if _given(flag, flags):
             return f"it does not go together with {flag}"
+    return None
+
+
+def _no_name(edit: EditText, name: str, flags: Mapping[str, str], captures: Mapping[str, str]) -> str | None:
+    """Why a name that a log told is none to act upon: a log is anybody's text, the catalogue is not."""
+    book = catalogue()
+    if edit.op.endswith("-env"):
+        known = _VARIABLE.fullmatch(name) and book.knows_variable(name)
+        return None if known else f"no release of sglang has the variable {name}"
+    if not re.fullmatch(FLAG, name):
+        return f"{name!r} is no flag"
+    declared = book.newest(name)
+    if edit.op == "set-flag":
+        if declared is None:
+            return f"no release of sglang has {name}"
+        if edit.value is None and declared.takes != "nothing":
+            return f"{name} takes a value, which the log does not tell"
+        value = fill(str(edit.value), captures)
+        if declared.takes != "nothing" and not book.takes(name, value):
+            return f"{name} takes no {value}"
+    elif declared is not None and flags.get(declared.dest, "?") in _NOT_SET:
+        return f"the server does not run with {name}"
     return None
 
 

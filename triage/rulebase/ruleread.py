@@ -272,7 +272,7 @@ def _edit(r: Reader, node: Node, kind: str) -> EditText:
         if kind in EDITABLE and of_kind != kind:
             r.wrong(keys["op"], f"{op} belongs to a remedy of kind {of_kind}, this one is {kind}: change one of them")
         for item, name in zip(r.items(keys.get("name")), names, strict=True):
-            captured = op.endswith("-flag") and PLACEHOLDER.fullmatch(name)
+            captured = op.endswith(("-flag", "-env")) and PLACEHOLDER.fullmatch(name)
             if name and not captured and not re.fullmatch(spelling, name):
                 r.wrong(item, f"'{name}' is no name for {op}: write it like {_LIKE[of_kind]}")
         if len(names) > 1 and op not in ("cap-flag", "scale-flag", "step-flag", "search-flag", "remove-flag"):

@@ -49,7 +49,8 @@ def stood_in(text: EditText) -> Iterator[Edit]:
     if isinstance(value, str):
         value = 1 if PLACEHOLDER.fullmatch(value) else PLACEHOLDER.sub("1", value)
     for name in text.names:
-        yield Edit(text.op, PLACEHOLDER.sub("--x", name), value, text.floor, text.ceiling)
+        plain = "SGLANG_X" if text.op.endswith("-env") else "--x"
+        yield Edit(text.op, PLACEHOLDER.sub(plain, name), value, text.floor, text.ceiling)
 
 
 @cache
