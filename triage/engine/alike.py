@@ -66,13 +66,14 @@ class _Guess:
 
 def common_story(bodies: list[Traceback], cost: Cost, *, whole: bool) -> tuple[Step, ...] | None:
     """The story all tell: the `whole` one, or as far as the first has told it to its end."""
-    heard = _heard(bodies)
+    kind = cache(_kind)  # the same lines come once from each
+    heard = _heard(bodies, kind)
     steps = [item for item in heard if item[1][0] not in ("source", "marks")]
     copies = Counter(step for _, step in (heard if whole else steps))
     if len(steps) > (MAX_STEPS if whole else MAX_EARLY) or (whole and any(n % len(bodies) for n in copies.values())):
         return None
     most = {step: count // len(bodies) if whole else MAX_STEPS for step, count in copies.items()}
-    sources = _behind(bodies)
+    sources = _behind(bodies, kind)
     likely = cache(lambda frame, text: cost(frame, sources.get(frame, ""), text))
     road = _Road(steps, most)
     starts = sorted(body.start for body in bodies)
@@ -100,12 +101,12 @@ def common_story(bodies: list[Traceback], cost: Cost, *, whole: bool) -> tuple[S
     return best.story.steps
 
 
-def _heard(bodies: list[Traceback]) -> list[tuple[int, Step]]:
+def _heard(bodies: list[Traceback], kind: Callable[[str], str]) -> list[tuple[int, Step]]:
     """All their lines in the order in which they were written, without the headers that began them."""
     lines = sorted(
         (serial, text) for body in bodies for serial, text, _ in body.heard if serial != body.start or not _heads(text)
     )
-    return [(serial, (_kind(text), text)) for serial, text in lines]
+    return [(serial, (kind(text), text)) for serial, text in lines]
 
 
 def _heads(text: str) -> bool:
@@ -190,7 +191,7 @@ def _further(story: _Story, step: Step, likely: Callable[[str, str], int]) -> in
     return likely(last[1], text) if kind in ("frame", "text") else None
 
 
-def _behind(bodies: list[Traceback]) -> dict[str, str]:
+def _behind(bodies: list[Traceback], kind: Callable[[str], str]) -> dict[str, str]:
     """For each frame its source line, for each source line its marks.
 
     Where all print the same, a line that is seen for the first time stands behind the one that was new before it. A
@@ -199,25 +200,25 @@ def _behind(bodies: list[Traceback]) -> dict[str, str]:
     behind: dict[str, str] = {}
     new: set[str] = set()
     last = {"frame": "", "source": ""}
-    for _, (kind, text) in _heard(bodies):
+    for _, (form, text) in _heard(bodies, kind):
         if text in new:
             continue
         new.add(text)
-        before = last["frame"] if kind == "source" else last["source"] if kind == "marks" else ""
+        before = last["frame"] if form == "source" else last["source"] if form == "marks" else ""
         if before:
             behind.setdefault(before, text)
-        last = {"frame": text, "source": ""} if kind == "frame" else {**last, kind: text}
+        last = {"frame": text, "source": ""} if form == "frame" else {**last, form: text}
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for body in bodies:
-        for (_, (kind, text)), (_, (next_kind, next_text)) in pairwise([*_heard([body]), (0, ("", ""))]):
-            if _BEHIND.get(kind) is not None:
-                votes[text][next_text if next_kind == _BEHIND[kind] else ""] += 1
+        for (_, (form, text)), (_, (next_form, next_text)) in pairwise([*_heard([body], kind), (0, ("", ""))]):
+            if _BEHIND.get(form) is not None:
+                votes[text][next_text if next_form == _BEHIND[form] else ""] += 1
     return {text: counts.most_common(1)[0][0] for text, counts in votes.items()} | behind
 
 
 def retell(mates: list[Traceback], bodies: list[Traceback], story: tuple[Step, ...], *, whole: bool) -> bool:
     """Some of them get the story as their own, with source lines and marks; False where it comes to no exception."""
-    behind = _behind(bodies)
+    behind = _behind(bodies, cache(_kind))
     pool: dict[str, list[Line]] = defaultdict(list)
     for body in bodies:
         for _, text, line in body.heard:

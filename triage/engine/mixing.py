@@ -93,7 +93,8 @@ class Mixing:
         able = [lane for lane in lanes if lane.body is not None and lane.body.accepts(form)]
         if len(able) < 2:
             return able[0] if able else None
-        best = max(able, key=lambda lane: self._fit(lane, bare, form))
+        scores: dict[tuple[object, ...], tuple[int, bool]] = {}  # ranks in step stand at one place: it is judged once
+        best = max(able, key=lambda lane: self._fit(lane, bare, form, scores))
         if isinstance(best.body, Traceback) and best.body.waiting:
             _join([lane.body for lane in able if isinstance(lane.body, Traceback) and lane.body.waiting])
         return best
@@ -114,18 +115,28 @@ class Mixing:
         elif body.stage is Stage.SOURCE and len(self._sources) < MAX_FOLLOWERS:
             self._sources.setdefault(body.at, body.source)
 
-    def _fit(self, lane: Writer, bare: str, form: Form) -> tuple[int, int]:
+    def _fit(
+        self, lane: Writer, bare: str, form: Form, scores: dict[tuple[object, ...], tuple[int, bool]]
+    ) -> tuple[int, int]:
         """How well it fits; then, of those where the line is known to follow, the one that waited longest, else the one
         that wrote last."""
-        followers = self._follows.get(lane.place)
+        body = lane.body if isinstance(lane.body, Traceback) and lane.body.waiting else None
+        at = (lane.place, body.stage, body.at, body.source) if body is not None else (lane.place,)
+        if at not in scores:
+            scores[at] = self._score(lane.place, body, bare, form)
+        score, known = scores[at]
+        return (score, -lane.fed if known else lane.fed)
+
+    def _score(self, place: str, body: Traceback | None, bare: str, form: Form) -> tuple[int, bool]:
+        """How well a line follows at a place, and whether it is known to. `body`: the traceback that waits there."""
+        followers = self._follows.get(place)
         known = followers is not None and bare in followers
         score = 16 if known else 0 if followers is None else -8
-        body = lane.body
-        if isinstance(body, Traceback) and body.waiting:
+        if body is not None:
             score += _RULES[form](self, body, bare)
         elif form is not Form.OTHER:  # the rest of a message seldom looks like a traceback's line
             score -= 24
-        return (score, -lane.fed if known else lane.fed)
+        return (score, known)
 
     def settle(self, body: Traceback, *, over: bool = False) -> list[Traceback]:
         """It has raised, or is `over`. If it took turns with others, see whether all tell one story; those that were
@@ -221,7 +232,7 @@ def _join(bodies: list[Traceback]) -> None:
     if len(bodies) < 2:
         return
     first = bodies[0].mix
-    if isinstance(first, Mix) and all(body.mix is first for body in bodies):
+    if isinstance(first, Mix) and len({id(body.mix) for body in bodies}) == 1:
         return
     mix = Mix()
     for body in bodies:

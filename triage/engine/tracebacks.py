@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from triage.engine.tracelines import (
     FRAME,
@@ -56,7 +56,7 @@ _PIECE = re.compile(r'File "[^"]*(?:", line \d|$)|\.py", line \d|\[\d{4}-\d\d-\d
 _WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 
 
-class Fate(Enum):
+class Fate(IntEnum):
     """What a line was to a traceback."""
 
     TAKEN = auto()
@@ -65,7 +65,7 @@ class Fate(Enum):
     ENDED = auto()  # not of this traceback, which is over
 
 
-class Stage(Enum):
+class Stage(IntEnum):
     """What a traceback's last line was."""
 
     HEADER = auto()
@@ -75,7 +75,7 @@ class Stage(Enum):
     EXCEPTION = auto()
 
 
-class _Joint(Enum):
+class _Joint(IntEnum):
     CAUSE = auto()  # raise ... from ...
     CONTEXT = auto()  # during handling
     INNER = auto()  # the first member of an exception group

@@ -7,7 +7,7 @@ must not remember anything between two lines.
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from triage.model import Frame
 
@@ -15,7 +15,7 @@ HEADER = "raceback (most recent call last):"  # the first letter gets lost in pa
 MAX_MESSAGE = 8_000
 
 FRAME = re.compile(
-    r'\s*(?:\|\s+)*File \\?["“](?P<path>[^"“”\\\n][^"”\n]{0,511}?)\\?["”], '
+    r'\s*(?:\|\s+)*File \\?["“](?P<path>[^"“”\\\n][^"”\n]{0,511})["”], '
     r"line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$"
 )
 # A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
@@ -40,7 +40,7 @@ WORDS = (
 _LEAD = re.compile(r"[^\"'={}<>]{0,160}$")
 
 
-class Form(Enum):
+class Form(IntEnum):
     """What a line can be to a traceback, judged alone."""
 
     FRAME = auto()
@@ -86,7 +86,8 @@ def form_of(text: str) -> Form:
 
 
 def read_frame(match: re.Match[str]) -> Frame:
-    return Frame(match["path"], (match["function"] or "").strip(), int(match["line"]))
+    """A backslash before the quotation mark is whose who quoted the traceback."""
+    return Frame(match["path"].removesuffix("\\"), (match["function"] or "").strip(), int(match["line"]))
 
 
 def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
