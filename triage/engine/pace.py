@@ -11,7 +11,7 @@ from collections import deque
 
 from triage.model import Pace
 
-COUNTED = 100  # answers since the server was ready; more is simply "many"
+COUNTED = 25  # answers since the server was ready; more is simply "many" (triage.poison asks for twenty)
 _OPENING = 2_000  # lines since then in which they are counted
 _ALL, _EACH = 32, 8  # the first lines are all read, then one of so many
 _KEPT = 64  # lines of one load

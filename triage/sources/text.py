@@ -86,7 +86,12 @@ class Times:
 def _may_have_time(text: str) -> bool:
     head = text[:600]
     return (
-        "[20" in head or head[:2] == "20" or " 20" in head[:12] or "| [" in head or head[6:7] == " " or head[:1] == "("
+        "[20" in head
+        or head[:2] == "20"
+        or " 20" in head[:12]
+        or "| [" in head
+        or head[3:4] == head[6:7] == " "
+        or head[:1] == "("
     )
 
 
