@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.crashes import story
 from triage.automaton import Automaton, Spots
 from triage.engine.assemble import Assembler
-from triage.engine.gate import CONTEXT, Gate, words
+from triage.engine.gate import CONTEXT, PIECES, Gate, words
 from triage.model import Batch, CrashEvent, Line
 from triage.rulebase.rulefile import load_proof, load_rules
 from triage.shipped import rule_folders
@@ -151,11 +151,30 @@ def test_healthy_lines_are_passed_over():
 
 
 def test_the_search_finds_the_same_lines_as_the_oracle():
-    blocks = [path.read_bytes() for path in GOLDEN] + [b"\n".join(TELLING + HEALTHY) + b"\n"]
-    find = Spots(words())
-    for block in blocks:
-        lines = {block.rfind(b"\n", 0, spot) + 1 for spot in find(block)}
-        assert lines == set(loop(block))
+    sparse = b"\n".join(line for one in TELLING for line in (one, *HEALTHY[:40])).replace(b"\x1b", b"")
+    blocks = [path.read_bytes() for path in GOLDEN] + [b"\n".join(TELLING + HEALTHY) + b"\n", sparse]
+    for find in (Spots(words(), PIECES), Spots(words())):
+        for block in blocks:
+            lines = {block.rfind(b"\n", 0, spot) + 1 for spot in find(block)}
+            assert lines == set(loop(block))
+
+
+def test_each_word_is_found_by_a_piece_of_it_wherever_it_stands():
+    find = Spots(words(), PIECES)
+    plain = b"".join(line + b"\n" for line in HEALTHY[:25] if not loop(line))
+    for word in words():
+        block = plain + b"a line with " + word.encode() + b" in it"
+        assert find(block)
+        assert min(find(block)) >= len(plain)
+        assert find(block + b"\n" + plain) == find(block)
+
+
+def test_the_pieces_are_as_few_as_the_library_seeks_fast():
+    pieces = Spots(words(), PIECES).pieces
+    assert len(pieces) <= 64
+    assert min(map(len, pieces)) >= 4
+    chatty = sum(any(piece.encode() in line for piece in pieces) for line in HEALTHY)
+    assert chatty <= len(HEALTHY) / 20
 
 
 def test_no_word_hides_another():

@@ -45,6 +45,12 @@ _READERS = (
     manager.KERNEL_WORDS,
     ("\x1b",),
 )
+# What many words have in common and healthy lines have not: by these they are sought (`automaton.Spots`).
+PIECES = (
+    *("glang", "GLang", "text", "nput", "utput", "prompt", "content", "messages", " line "),
+    *("rror", "rrupt", "ailed", "emory", "imeout", "ignal", "atchdog", "fault", "exit", "erminate", "nvalid ", "not "),
+    *("CUDA", "STATUS_", "SIGQ", "SIGT", "apture ", "Load weight", "rocess"),
+)
 CONTEXT = aside.LINES  # lines before one that may begin a traceback are handed on with it
 _BEGINS = tuple(word.encode() for word in tracelines.BEGINS)
 
@@ -85,4 +91,4 @@ class Gate:
     @cached_property
     def spots(self) -> Callable[[bytes], list[int]]:
         """Offsets of words in whole raw lines, ascending, at least one for each line that holds any."""
-        return self._search or Spots(words())
+        return self._search or Spots(words(), PIECES)

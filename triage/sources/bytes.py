@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 from triage.model import InputError
 
-CHUNK = 1 << 18
+CHUNK = 1 << 17
 MAX_LINE = 1 << 20  # bytes of one line or field that are kept
 LOOK = 1 << 16
 
