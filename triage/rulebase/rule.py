@@ -1,7 +1,8 @@
 """What a rule says, as frozen values.
 
 `rulefile` makes them out of YAML, `rulebook` matches crashes with them, `rulecheck` proves them. Nothing here reads a
-file, searches a text or knows YAML.
+file, searches a text or knows YAML. Not slotted as other values are: thousands of these come out of `rulecache`'s pickle
+at each start, which takes a slotted value six times as long.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FLAG = r"--[A-Za-z0-9][A-Za-z0-9_.-]*"
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mark:
     """A place in a rule file, counted from 1."""
 
@@ -29,7 +30,7 @@ class Mark:
         return f"{self.path}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pattern:
     """A regular expression as written, and the literals of which every text it matches holds at least one."""
 
@@ -42,7 +43,7 @@ class Pattern:
         return tuple(re.findall(r"\(\?P<([a-z][a-z0-9_]*)>", self.text))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FramePattern:
     """A place in a stack: globs over the file's name and the function's."""
 
@@ -50,7 +51,7 @@ class FramePattern:
     function: str = "*"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlagCondition:
     """A condition on the server's own flags (`crash.context.flags`); one of the names has to fulfil it.
 
@@ -65,7 +66,7 @@ class FlagCondition:
     or_unknown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Clause:
     """One way in which a rule matches: all that is given has to hold; within a tuple one is enough.
 
@@ -106,7 +107,7 @@ class Clause:
         return sum(weight for given, weight in weights if given)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EditText:
     """One edit as a rule writes it. Several names mean: whichever of these spellings the unit uses."""
 
@@ -118,7 +119,7 @@ class EditText:
     ceiling: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RemedyText:
     """One rung of the ladder, before a crash has filled in its captures."""
 
@@ -139,7 +140,7 @@ class RemedyText:
     speed: float | None = None  # share of the tokens/s that is left at least
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """A whole little log. `name` says what it shows; `first` and `captures` are what its match has to offer.
 
@@ -159,7 +160,7 @@ class Sample:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """One rule file. `digest` is the SHA-256 of the file's text."""
 
@@ -182,7 +183,7 @@ class Rule:
     verify: Verify = AS_SET
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Proof:
     """The second document of a rule file: logs the rule has to win, and logs it must not match."""
 
@@ -190,7 +191,7 @@ class Proof:
     near_misses: tuple[Sample, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rules:
     """All rules in force, by id, after later folders have overridden earlier ones."""
 

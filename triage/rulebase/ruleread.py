@@ -6,6 +6,7 @@ Called by `rulefile`. docs/rules.md says the same for people, rules/schema.json 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from triage.model import AS_SET, Outcome, Phase, Severity, Verify
@@ -145,7 +146,7 @@ def _clause(r: Reader, node: Node) -> Clause:
             f"nothing in this match is a literal of {SHORTEST} characters that every crash it means must hold:"
             " add an exception, a wording or `anchors`",
         )
-    return _with_anchors(clause, anchors)
+    return replace(clause, anchors=anchors)
 
 
 def _condition_clause(r: Reader, node: Node) -> Clause:
@@ -162,11 +163,6 @@ def _condition_clause(r: Reader, node: Node) -> Clause:
         outcomes=r.choices(keys.get("outcome"), Outcome),
         flags=_conditions(r, keys.get("flags")),
     )
-
-
-def _with_anchors(clause: Clause, anchors: tuple[str, ...]) -> Clause:
-    values = {name: getattr(clause, name) for name in clause.__slots__}
-    return Clause(**{**values, "anchors": anchors})
 
 
 def _derived(clause: Clause) -> tuple[str, ...]:
