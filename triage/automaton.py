@@ -64,4 +64,5 @@ def _seek(words: Sequence[str]) -> Callable[[bytes], list[tuple[int, int, int]]]
         matchkind=ahocorasick_rs.MatchKind.LeftmostFirst,
         implementation=ahocorasick_rs.Implementation.DFA,
     )
-    return search.find_matches_as_indexes  # type: ignore[no-any-return]
+    find: Callable[[bytes], list[tuple[int, int, int]]] = search.find_matches_as_indexes
+    return find
