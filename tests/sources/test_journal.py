@@ -134,6 +134,17 @@ def test_a_place_whose_entry_is_gone_goes_on_with_what_is_left_and_says_so(tmp_p
     assert "may be lost" in batches[0].notices[0]
 
 
+def test_a_place_whose_entry_was_copied_under_another_number_is_found(tmp_path: Path) -> None:
+    """What a flush does: the entries of /run stand in /var, after others."""
+    run = make_journal(tmp_path / "run.journal", "".join(entry(n, f"line {n}") for n in range(10)))
+    cursor = [batch.cursor for batch in open_source(f"journal:{run}").batches()][-1]
+    copied = make_journal(tmp_path / "var.journal", "".join(entry(n, f"line {n}") for n in range(-7, 15)))
+    source = open_source(f"journal:{copied}", cursor=cursor)
+    batches = list(source.batches())
+    assert [line.text for batch in batches for line in batch.lines] == [f"line {n}" for n in range(10, 15)]
+    assert not any(batch.notices for batch in batches)
+
+
 def test_a_place_that_is_no_cursor_starts_anew_and_says_so(day: Path) -> None:
     source = JournalSource("j", place=day, units=["sglang*"], cursor="n17")
     batches = list(source.batches())

@@ -1,4 +1,5 @@
-"""What a cursor of the journal tells by itself: its sequence and number, and how many entries lie between two.
+"""What a cursor of the journal tells by itself: its sequence and number, how many entries lie between two, and whether
+two name one entry.
 
 Called by `sources.journal`. Pure text: it must not ask the journal.
 """
@@ -13,6 +14,21 @@ def lost(before: str | None, after: str, read: int) -> int | None:
     if old is None or new is None or old[0] != new[0]:
         return None
     return new[1] - old[1] - read
+
+
+def same_entry(one: str, other: str) -> bool:
+    """Whether both name one entry. journald gives entries that it copies (a flush of /run to /var) new sequence numbers;
+    boot, monotonic time and the hash of the fields stay."""
+    own, its = _parts(one), _parts(other)
+    return all(own.get(key) == its.get(key) is not None for key in ("b", "m", "x"))
+
+
+def moment_of(cursor: str) -> int | None:
+    """When its entry was received, microseconds UTC."""
+    try:
+        return int(_parts(cursor)["t"], 16)
+    except (KeyError, ValueError):
+        return None
 
 
 def _sequence(cursor: str | None) -> tuple[str, int] | None:

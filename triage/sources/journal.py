@@ -30,7 +30,7 @@ from typing import Any
 
 from triage.model import Batch, Gate, InputError, Line, NotPermitted, Origin, Unreachable
 from triage.sources.beginning import first_windows
-from triage.sources.cursor import lost
+from triage.sources.cursor import lost, moment_of, same_entry
 from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, process_line, raw_field
 from triage.sources.sieve import Sieve
 
@@ -238,7 +238,7 @@ class JournalSource:
             cursor: str = self._reader._get_cursor()
             moment = self._reader._get_realtime()
             if self._shaken:
-                self._tell_lost(lost(self._cursor, cursor, self._read) or 0)
+                self._tell_lost(self._lost(cursor))
             self._cursor, self._read = cursor, 0
         if self._gap:
             lines.insert(0, gap_line(self._gap, lines[0].time if lines else moment))
@@ -260,8 +260,10 @@ class JournalSource:
             self._notices.append(f"the saved place in the journal cannot be read, starting anew: {before[:80]}")
             self._cursor = None
             return
-        if not self._reader._next() or self._reader.test_cursor(before):
+        if not self._reader._next() or self._reader.test_cursor(before) or self._stand_on_copy(before):
             return
+        self._reader.seek_cursor(before)
+        self._reader._next()
         landed = self._reader._get_cursor()  # the nearest one that is still there: new, so the next step must give it
         if not self._reader._previous() or self._reader._get_cursor() == landed:
             self._reader.seek_head()
@@ -271,6 +273,29 @@ class JournalSource:
             self._notices.append("the last journal entry that was read is gone: some may be lost")
         else:
             self._tell_lost(gone)
+
+    def _stand_on_copy(self, cursor: str) -> bool:
+        """Whether the cursor's entry is there under another sequence number; if so, stand on it."""
+        moment = moment_of(cursor)
+        if moment is None:
+            return False
+        self._reader.seek_realtime(moment)
+        while self._reader._next() and self._reader._get_realtime() <= moment:
+            if same_entry(cursor, self._reader._get_cursor()):
+                return True
+        return False
+
+    def _lost(self, cursor: str) -> int:
+        """How many entries went away unread since the last cursor, up to this one. The numbers skip where journald copied
+        entries too; but a vacuum takes the oldest, so where the last one we read still is, nothing after it is gone."""
+        count = lost(self._cursor, cursor, self._read) or 0
+        if count <= 0 or self._cursor is None:
+            return 0
+        fresh = JournalSource(self.name, place=self._place, units=self._globs)
+        try:
+            return 0 if fresh._stand_on_copy(self._cursor) else count
+        finally:
+            fresh.close()
 
     def _tell_lost(self, count: int) -> None:
         if count > 0:
