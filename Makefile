@@ -1,6 +1,6 @@
 # The commands people type. `make setup` brings what is missing; everything else calls it first.
 SECONDS_EACH ?= 450
-.PHONY: help setup setup-test demo run test lint e2e fuzz noise corpus golden docs catalogue clean
+.PHONY: help setup setup-test demo run test lint e2e unit fuzz noise bench corpus golden docs catalogue clean
 
 BIN := .venv/bin
 CORPUS ?= ../shared/corpus
@@ -21,10 +21,13 @@ run: setup     ## Watch, worker and dashboard on this machine's own journal.
 	@$(BIN)/triage run
 
 test: setup-test  ## All tests, the systemd ones included (TRIAGE_E2E=skip leaves those and the browser out).
-	@$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory -j2 -k -Otarget e2e unit  # side by side: the systemd tests mostly wait
 
 e2e: setup-test   ## The systemd tests alone.
-	@$(BIN)/python -m pytest tests/e2e
+	@$(BIN)/python -m pytest --durations=10 tests/e2e
+
+unit: setup-test  ## All the others.
+	@$(BIN)/python -m pytest --durations=10 --ignore=tests/e2e
 
 fuzz: setup-test  ## Half an hour of coverage-guided fuzzing of the engine (SECONDS_EACH=60 for less); finds go to var/fuzz.
 	@$(BIN)/python -m pip install -q atheris

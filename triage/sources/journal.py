@@ -286,8 +286,8 @@ class JournalSource:
         return False
 
     def _lost(self, cursor: str) -> int:
-        """How many entries went away unread since the last cursor, up to this one. The numbers skip where journald copied
-        entries too; but a vacuum takes the oldest, so where the last one we read still is, nothing after it is gone."""
+        """How many entries went away unread since the last cursor, up to this one. The numbers also skip where journald
+        copied entries; but a vacuum takes the oldest: where the last one we read still is, nothing after it is gone."""
         count = lost(self._cursor, cursor, self._read) or 0
         if count <= 0 or self._cursor is None:
             return 0
