@@ -17,7 +17,7 @@ def lost(before: str | None, after: str, read: int) -> int | None:
 
 
 def same_entry(one: str, other: str) -> bool:
-    """Whether both name one entry. Entries that journald copies (a flush of /run to /var) get new sequence numbers; boot,
+    """Whether both name one entry. What journald copies (a flush of /run to /var) gets new sequence numbers; boot,
     monotonic time and the hash of the fields stay."""
     own, its = _parts(one), _parts(other)
     return all(own.get(key) == its.get(key) is not None for key in ("b", "m", "x"))
