@@ -74,6 +74,7 @@ class Origin(StrEnum):
     JOURNALD = "journald"  # journald's own notices (suppressed, rotated ...)
 
 
+BROKEN_OFF, AT_NUL = "line-max", "nul"  # a process's field _LINE_BREAK: its line goes on in the next entry
 LOST = "LOST"  # a field of journald's lines: so many entries are missing here, says the source that reads them
 
 
@@ -115,6 +116,7 @@ class Batch:
     passed: Mapping[str | None, int] = field(
         default_factory=dict
     )  # lines passed over unread, by unit; less those of before
+    broken: bool = False  # the input breaks off here: a damaged archive, a disk that fails
 
     @property
     def size(self) -> int:

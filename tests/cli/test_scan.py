@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,24 @@ def test_what_cannot_be_read_is_exit_code_2_and_one_sentence(arguments, words):
     assert done.stdout == b""
     assert words in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_healthy_archive_without_its_end_is_not_called_healthy(tmp_path, pack):
+    packed = pack(story.as_text([*story.starting(), *story.serving(10_000, 9_000)]))
+    (tmp_path / "cut").write_bytes(packed[: len(packed) * 2 // 3])
+    done = scan("--json", str(tmp_path / "cut"))
+    assert done.returncode == 2
+    assert b"cut breaks off: no crash in what could be read" in done.stderr
+    document = json.loads(done.stdout)
+    assert document["crashes"] == []
+    assert any("reading ended early" in text for text in document["notices"])
+
+
+def test_an_archive_without_its_end_that_holds_a_crash_is_exit_code_1(tmp_path):
+    packed = gzip.compress(story.as_text(story.story()))
+    (tmp_path / "cut").write_bytes(packed[:-30])
+    assert scan("--json", str(tmp_path / "cut")).returncode == 1
 
 
 def test_it_imports_neither_the_store_nor_the_dashboard_nor_settings(crashed):

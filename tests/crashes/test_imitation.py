@@ -28,6 +28,14 @@ OPENINGS = {
 }
 
 
+FATAL_LINES = (
+    "Fatal Python error: Segmentation fault",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+    f"[{stamp(10_500)} TP0] Scheduler hit an exception: Traceback (most recent call last):",
+    "sglang serve: error: unrecognized arguments: --turbo",
+)
+
+
 def said(lines, ms=10_500):
     return [Said(text, MAIN, ms) for text in lines]
 
@@ -82,3 +90,61 @@ def test_requests_on_one_line_open_nothing():
     ]
     (crash,) = crashes_of(story.as_text(lines))
     assert (crash.outcome, crash.grade) == (Outcome.FATAL, Grade.COMPLETE)
+
+
+# ---------------------------------------------------------------- one line that would be two
+
+
+@pytest.mark.parametrize("text", FATAL_LINES)
+@pytest.mark.parametrize(
+    "record", ["[{}] Receive: obj=GenerateReqInput(text='a\rb {{}}", "[{} TP0] bad input: a\r{{}}", "INFO:  a\r{{}}"]
+)
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_short])
+def test_what_a_carriage_return_sets_to_the_head_of_a_record_is_still_its_text(text, record, render):
+    line = record.format(stamp(10_500)).replace("b {}", "{}").format(text)
+    lines = [*story.starting(), Said(line, MAIN, 10_500), *story.serving(10_600, 60)]
+    assert crashes_of(render(lines)) == []
+
+
+# ---------------------------------------------------------------- a text that nothing encloses
+
+
+@pytest.mark.parametrize("text", FATAL_LINES[:3])
+def test_a_process_that_works_on_did_not_die(text):
+    """A message that quotes what a client sent, over many lines and without a quotation mark."""
+    fake = [text, *(story.traceback_lines(story.FRAMES, "ValueError: imitated") if text.endswith("last):") else ())]
+    lines = [*story.starting(), *said([f"[{stamp(10_500)}] cannot parse: a", *fake])]
+    crashes = crashes_of(story.as_json([*lines, *story.serving(10_600, 1_000)]))
+    assert {crash.outcome for crash in crashes} <= {Outcome.RECOVERED}
+
+
+def test_a_ranks_tag_under_the_front_ends_pid_is_doubtful_whatever_follows():
+    lines = [*story.starting(), *said([f"[{stamp(10_500)}] cannot parse: a", *CRASH[:20]])]
+    (crash,) = crashes_of(story.as_json([*lines, *story.unit_failed(11_000)]))
+    assert (crash.root.cause.exception, crash.grade) == ("ValueError", Grade.MIXED)
+    (crash,) = crashes_of(story.as_json([*story.starting(), *story.rank_crash(10_500, 0), *story.unit_failed(11_000)]))
+    assert (crash.root.cause.exception, crash.grade) == ("AttributeError", Grade.COMPLETE)
+
+
+def test_a_record_of_one_line_is_no_usage_error():
+    line = f"[{stamp(10_500)}] cannot parse: error: unrecognized arguments: --turbo"
+    lines = [*story.starting(), *said([line, line.replace("cannot parse", "sglang serve")])]
+    assert crashes_of(story.as_text([*lines, *story.serving(10_600, 60)])) == []
+
+
+@pytest.mark.parametrize("head", ["kernel: ", "[ 4123.123456] ", "Nov 29 12:00:10 gpu-ash kernel: "])
+def test_a_kernels_line_in_a_servers_own_log_is_doubtful(head):
+    xid = f"{head}NVRM: Xid (PCI:0000:9b:00): 79, pid=4203, name=python3, GPU has fallen off the bus."
+    lines = [*story.starting(), *said([f"[{stamp(10_500)}] cannot parse: a", xid]), *story.parent_gives_up(10_500)]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert (crash.root.cause.exception, crash.outcome, crash.grade) == ("Xid 79", Outcome.UNKNOWN, Grade.MIXED)
+
+
+@pytest.mark.parametrize("kind", ["request", "code", "answer", "messages"])
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_a_request_that_writes_its_own_end_makes_what_follows_doubtful(kind, render):
+    head, end = OPENINGS[kind]
+    text = [head, "', 'rid': 1, 'n': 2})", *CRASH[:20], end if end[:1] in "\"'" else f"'{end}"]
+    lines = [*story.starting(), *said([f"[{stamp(10_500)}] {text[0]}", *text[1:]])]
+    for crash in crashes_of(render(lines)):
+        assert (crash.outcome, crash.grade) == (Outcome.UNKNOWN, Grade.MIXED)

@@ -36,6 +36,41 @@ def test_a_rank_is_known_from_the_text_where_no_prefix_names_it():
     assert suspected([waits(rank, prefix="") for rank in range(7)], story.as_json).suspects == ("TP7",)
 
 
+def untagged(lines):
+    """The same log without SGLang's own tags: a server of another release, or only the end of a log."""
+    return [Said(said.text, said.pid, said.ms) for said in lines if "TP" not in said.text]
+
+
+@pytest.mark.parametrize("flags", [True, False])
+def test_without_tags_the_ranks_are_numbered_as_torch_does_it(flags):
+    head = untagged(story.starting()) if flags else []
+    (crash,) = crashes_of(story.as_text([*head, *(waits(rank) for rank in range(8) if rank != 5)]))
+    assert crash.suspects == ("rank5",)
+
+
+def told(rank, last, form="another rank"):
+    text = (
+        f"[rank{rank}]:[W1129 12:10:12.4 ProcessGroupNCCL.cpp:1700] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
+        f"Received a dump signal due to a collective timeout from {form} and we will try our best to dump debug info. "
+        f"Last enqueued NCCL work: {last}, last completed NCCL work: {last}."
+    )
+    return Said(text, RANKS[rank], 12_050)
+
+
+@pytest.mark.parametrize("form", ["another rank", " rank 0"])
+def test_a_rank_that_others_told_of_the_time_out_had_not_begun_it(form):
+    lines = [*(waits(rank) for rank in range(4)), *(told(rank, 8812) for rank in (4, 5)), told(6, 8811, form)]
+    assert suspected(lines).suspects == ("TP6",)
+    (crash,) = crashes_of(story.as_text(lines))
+    assert crash.suspects == ("rank6",)
+
+
+def test_numbers_of_different_groups_are_not_compared():
+    lines = [waits(rank, 57 if rank == 2 else 8812) for rank in range(8)]
+    assert suspected(lines).suspects == ()
+    assert suspected([*lines[:7], told(7, 3)]).suspects == ()
+
+
 @pytest.mark.parametrize("ranks", [range(8), range(3), [1]])
 def test_nobody_is_suspected_where_all_report_or_most_do_not(ranks):
     assert suspected([waits(rank) for rank in ranks]).suspects == ()

@@ -46,7 +46,7 @@ def line(data: bytes) -> None:
             manager.oom_unit(each)
             manager.read_manager(Line(each), each)
             payload.opens(each)
-            payload.Payload(None).closes(each)
+            payload.closes(each)
 
 
 def traceback(data: bytes) -> None:

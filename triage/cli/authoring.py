@@ -232,7 +232,7 @@ def _crashes(spec: str, units: tuple[str, ...]) -> Iterator[tuple[str, Crash]]:
     notices: list[str] = []
     for place in _places(spec):
         try:
-            _, found = scan_one(place, NoRules(), units, None, None, notices)
+            _, found, _ = scan_one(place, NoRules(), units, None, None, notices)
         except InputError as error:
             if place == spec:
                 raise

@@ -1,8 +1,8 @@
 """`triage scan`: diagnose logs without a database.
 
 In: SPECs of files, stdin or journals; out: one JSON document, or a short report for people. Exit code 0 where there
-is no crash, 1 where there is one, 2 where the input cannot be read. It must import neither the store nor the
-dashboard, nor settings: it works on a machine that has nothing but a log.
+is no crash, 1 where there is one, 2 where the input cannot be read, or not to its end and shows none so far. It must
+import neither the store nor the dashboard, nor settings: it works on a machine that has nothing but a log.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ def scan(
     found: list[Finding] = []
     notices: list[str] = []
     lines = 0
+    broken = ""
     for spec in specs:
-        count, findings = scan_one(spec, book, units, _since(since), tz, notices)
+        count, findings, whole = scan_one(spec, book, units, _since(since), tz, notices)
         lines += count
         found.extend(findings)
+        broken = broken if whole else spec
     notices += book.notices
     document = scan_document(lines, found, notices)
     if as_json:
@@ -72,12 +74,15 @@ def scan(
         print_report(document)
     if any(finding.crash.outcome.value in _ALARMING for finding in found):
         sys.exit(1)
+    if broken:
+        raise InputError(f"{broken} breaks off: no crash in what could be read, and what is missing may hold one")
 
 
 def scan_one(
     spec: str, book: Matcher, units: tuple[str, ...], since: int | None, tz: str | None, notices: list[str]
-) -> tuple[int, list[Finding]]:
-    """The lines of one SPEC and what was found in them. Raises InputError where it cannot be read."""
+) -> tuple[int, list[Finding], bool]:
+    """The lines of one SPEC, what was found in them, and whether it is whole. Raises InputError where it cannot be
+    read."""
     from triage.engine.assemble import Assembler
     from triage.engine.gate import Gate
     from triage.pipeline import findings
@@ -87,11 +92,12 @@ def scan_one(
         raise InputError("the live journal never ends: `triage watch` reads it; give scan a journal file or folder")
     assembler = Assembler()
     source = open_source(spec, units=units or UNITS, since=since, tz=tz, gate=Gate(assembler))
-    count = 0
+    count, whole = 0, True
 
     def read() -> Iterator[Line]:
-        nonlocal count
+        nonlocal count, whole
         for batch in source.batches():
+            whole = whole and not batch.broken
             notices.extend(batch.notices)
             count += batch.size
             assembler.pass_over(batch.passed, batch.time)
@@ -103,7 +109,7 @@ def scan_one(
         raise InputError(f"{spec} cannot be read: {error}") from error
     finally:
         source.close()
-    return count, found
+    return count, found, whole
 
 
 def _named(crash: Crash, book: Matcher) -> Finding:

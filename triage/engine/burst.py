@@ -16,7 +16,7 @@ from triage.engine.endings import Ending
 from triage.engine.entries import Entry, lost_entry, refresh, report_entry
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
-from triage.engine.roles import Signs
+from triage.engine.roles import AFTER, Signs
 from triage.engine.signs import Kind
 from triage.engine.suspects import suspects
 from triage.engine.tracelines import engine_frame
@@ -42,6 +42,7 @@ class Burst:
         "group",
         "last",
         "named",
+        "outlived",
         "over",
         "plain",
         "progress",
@@ -65,6 +66,7 @@ class Burst:
         self.before: Before | None = None  # the crash of the start before this one
         self.quoted = False  # what is read now may be the text of a request
         self.over = False  # the log of this server ends here
+        self.outlived = False  # the process that failed first works on
         self._held = Held()  # cascades and hints that wait for a root
         self._stacked: Entry | None = None  # the last failure, if it was but a library's line
         self.aside = Aside()
@@ -101,7 +103,9 @@ class Burst:
         if entry is not None:  # a further link of its chain
             self._grown(entry, report)
             return self._amended()
-        return self.add(report_entry(report, self.time))
+        entry = report_entry(report, self.time)
+        entry.quoted = report.lane.foreign
+        return self.add(entry)
 
     def add(self, entry: Entry) -> list[CrashEvent]:
         """A failure."""
@@ -141,6 +145,7 @@ class Burst:
             crash.add(waiting)
         crash.add(entry)
         self.crash = crash
+        self.outlived = False
         crash.open()
         return [self._event(Change.OPENED)]
 
@@ -184,6 +189,17 @@ class Burst:
             host.crash.add(entry)
         self.crash = host.crash
         return host._amended()
+
+    def doubt(self, since: int) -> None:
+        """What failed after this line may be the text of a request."""
+        for entry in [*self._held.entries, *(self.crash.entries if self.crash is not None else ())]:
+            entry.quoted = entry.quoted or entry.start > since
+
+    def worked(self, pid: int | None) -> None:
+        """A process did something for a client, while a crash is open."""
+        root = self.crash.root if self.crash is not None else None
+        if root is not None and pid is not None and root.pid == pid and root.time is not None and self.time is not None:
+            self.outlived = self.outlived or self.time - root.time >= AFTER
 
     def drop(self) -> None:
         """What was held back was nothing."""
@@ -249,6 +265,7 @@ class Burst:
             last=self.last,
             ends_server=crash.ends_server,
             over=self.over,
+            outlived=self.outlived,
         )
         return CrashEvent(
             change, self._told(crash, crash.snapshot(self.progress.context(), seen, ended, closed=closed))

@@ -60,8 +60,7 @@ class Entry:
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
     """A failure that one line tells."""
-    words = (sign.cause, sign.exception) if sign.cause else (sign.exception,)
-    links = tuple(Link(word, sign.message[:2000]) for word in words)
+    links = tuple(Link(word, sign.message[:2000]) for word in (sign.cause, sign.exception, sign.family) if word)
     return Entry(
         sign.kind, sign.name, sign.why, [line], [text], links, rank, sign.pid, line.time, sign.ends_server, line.cut
     )
@@ -75,7 +74,8 @@ def report_entry(report: Report, now: int | None) -> Entry:
         kind, why, ends = (Kind.CASCADE if lane.failed else Kind.NATIVE), body.sign.why, False
     else:
         kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
-    lane.failed = True
+    # Writers without a name may be several, of which one only tells that another is gone.
+    lane.failed = lane.failed or kind is not Kind.HINT or lane.named
     entry = Entry(kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid)
     entry.body, entry.ends_server, entry.start = body, ends, body.start
     entry.time = body.lines[0].time if body.lines[0].time is not None else now

@@ -7,8 +7,9 @@ Why nothing is lost. While the assembler is quiet (`Assembler.quiet`: no crash, 
 end is open or announced, and the plain file was seen to be a log), a process's line changes something only if
 
 - it begins a traceback, a frame or an exception (`tracelines.WORDS`), is a sign or announces a traceback
-  (`signs.WORDS`), begins a dump (`aside.WORDS`), opens a request's text (`payload.WORDS`), is a milestone, a warning
-  or names the release (`milestones.WORDS`), or is the kernel's in a plain file (`manager.KERNEL_WORDS`). Each of these
+  (`signs.WORDS`), begins a dump (`aside.WORDS`), opens a request's text (`payload.WORDS`), is containerd's
+  piece of a line (`pieces.WORDS`), is a milestone, a warning or names the release (`milestones.WORDS`), or is the
+  kernel's in a plain file (`manager.KERNEL_WORDS`). Each of these
   readers tests a word of its list first, and reads a part of the raw line, so that the word stands there too. Only
   where colours are taken off may a word come together that was not there: hence the escape;
 - or by standing just before a traceback that breaks off (`aside`): the source hands on the lines before each one that
@@ -34,12 +35,13 @@ from functools import cached_property
 from typing import Protocol
 
 from triage.automaton import Spots
-from triage.engine import aside, manager, milestones, payload, signs, tracelines
+from triage.engine import aside, manager, milestones, payload, pieces, signs, tracelines
 
 _READERS = (
     tracelines.WORDS,
     signs.WORDS,
     payload.WORDS,
+    pieces.WORDS,
     aside.WORDS,
     milestones.WORDS,
     manager.KERNEL_WORDS,

@@ -45,6 +45,7 @@ class Lane:
     fed: int = 0  # serial of the last line it took
     place: str = ""  # where its body stands
     failed: bool = False  # it has raised before: what follows in the same process is a consequence
+    foreign: bool = False  # the tag is another process's: a request's text may look like that
 
     @property
     def name(self) -> Name:
@@ -53,6 +54,11 @@ class Lane:
     @property
     def pid(self) -> int | None:
         return self.name[0]
+
+    @property
+    def named(self) -> bool:
+        """Whether anything tells it from other writers."""
+        return self.key[:2] != ((None, ""), None)
 
     def hears(self, name: Name, rank: str | None) -> bool:
         """Whether a line under this name and rank may be its. Torch's own tag tells no more than the name does."""
@@ -79,6 +85,8 @@ class Lanes:
     _pids: set[int] = field(default_factory=set)
     _led: int = -LEAD_LINES  # when a traceback was last announced
     tags: set[str] = field(default_factory=set)
+    pasted: bool = False  # it is a few lines without a log: then a single frame counts
+    front: int | None = None  # the process that takes the requests: it has no rank's work
 
     @property
     def idle(self) -> bool:
@@ -96,6 +104,16 @@ class Lanes:
 
     def rank_of(self, pid: int | None) -> str | None:
         return self._ranks.get(pid) if pid is not None else None
+
+    def shared(self, pid: int | None) -> bool:
+        """Several ranks write under it: a container engine's."""
+        return pid in self._ranks and self._ranks[pid] is None
+
+    def foreign(self, pid: int | None, rank: str | None) -> bool:
+        """The process that takes the requests writes under the tag of a rank that has a process of its own."""
+        if rank is None or pid is None or pid != self.front:
+            return False
+        return any(other != pid and name == rank for other, name in self._ranks.items())
 
     def knows(self, pid: int) -> bool:
         return pid in self._pids
@@ -139,6 +157,11 @@ class Lanes:
         if not isinstance(body, Traceback):
             return False
         return body.headed or (body.stage is Stage.HEADER and body.waiting and FRAME.match(text) is not None)
+
+    def doubt(self, since: int) -> None:
+        """What began after this line may be the text of a request."""
+        for lane in self._open:
+            lane.foreign = lane.foreign or (lane.body is not None and lane.body.start > since)
 
     def damage(self, pid: int | None) -> None:
         """A line of this writer came without its text."""
@@ -278,7 +301,7 @@ class Lanes:
         if lane is None:
             if len(self._lanes) >= MAX_LANES:  # before it is in: it has no body yet and would be the one that goes
                 self._forget()
-            lane = self._lanes[key] = Lane(key, rank)
+            lane = self._lanes[key] = Lane(key, rank, foreign=self.foreign(name[0], rank))
         return lane
 
     def _extra(self, lane: Lane) -> Lane:
@@ -320,7 +343,7 @@ class Lanes:
         body.end()
         lane.body = None
         self._open = [other for other in self._open if other is not lane]
-        if not body.done and len(body.lines) < 2 and not signs.FATAL_LEAD.search(body.lead):
+        if not body.done and len(body.lines) < 2 and not self.pasted and not signs.FATAL_LEAD.search(body.lead):
             return retold
         return [*retold, self._report(News.LOST if not body.done else News.OVER, lane, body)]
 

@@ -28,7 +28,7 @@ _SHORT = re.compile(
 _COMPOSE = re.compile(r"(?P<ident>[A-Za-z0-9][\w.-]*) +\| ?")
 _DOCKER = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"(?:std(?:out|err) [FP](?: |$)|(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL)))"
+    r"(?:std(?:out|err) (?P<tag>[FP])(?: |$)|(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL)))"
 )
 _BRACKET = re.compile(r"\[(?P<ident>pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
 _DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) ")
@@ -41,6 +41,7 @@ _ZONED = re.compile(r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z
 _ARROW = re.compile(r"--> ?")
 _QUOTE = re.compile(r"(?:> ?)+")
 _RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
+_REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray .*\))?$")  # Ray says it but once
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
 _WRITERS = (_COMPOSE, _BRACKET, _RANKED)
 _SGLANG = re.compile(
@@ -73,6 +74,7 @@ class Parsed:
     ident: str | None = None  # journalctl's or compose's name of the writer
     writer: str = ""  # the container, pod or process that a supervisor names before each of its lines
     kernel: bool = False  # the prefix is the kernel's: dmesg's time, or 'kernel:'
+    partial: bool = False  # containerd: the line goes on in the next one
 
 
 def parse(raw: str) -> Parsed:
@@ -81,7 +83,7 @@ def parse(raw: str) -> Parsed:
     stamp = host = ident = rank = level = None
     pid: int | None = None
     writer = ""
-    headed = kernel = False
+    headed = kernel = partial = False
     for _ in range(4):  # supervisors stack: journalctl over compose over Ray
         match = _supervisor(text)
         if match is None:
@@ -93,9 +95,12 @@ def parse(raw: str) -> Parsed:
         ident = groups.get("ident") or ident
         rank = _rank_word(groups.get("rank")) or rank
         pid = int(groups["pid"]) if groups.get("pid") else pid
+        if match.re is _RAY and text.endswith(("cluster]", ")")):
+            text = _REPEATED.sub("", text)
         if match.re in _WRITERS:
             writer += f"/{groups.get('ident') or rank}"
         kernel = kernel or groups.get("ident") == "kernel" or match.re is _DMESG
+        partial = partial or (match.re is _DOCKER and match["tag"] == "P")
     for _ in range(3):  # one logger's record may be the text of another's: '2026-11-29 12:00:12 - sglang - INFO - [...'
         match = _SGLANG.match(text) if text.startswith("[") else _LOGGER.match(text) if text[:1].isdigit() else None
         if match is None:
@@ -112,7 +117,7 @@ def parse(raw: str) -> Parsed:
         headed = True
         level = _GLOG_LEVEL.get(match["level"], match["level"])
         text = text[match.end() :]
-    return Parsed(text, headed, rank, level, stamp, pid, host, ident, writer, kernel)
+    return Parsed(text, headed, rank, level, stamp, pid, host, ident, writer, kernel, partial)
 
 
 def visible(raw: str) -> str:
@@ -121,8 +126,7 @@ def visible(raw: str) -> str:
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:
-        parts = [part for part in text.split("\r") if part.strip()]
-        text = parts[-1] if parts else ""
+        text = _overwritten([part for part in text.split("\r") if part.strip()])
     if "it/s" in text or "s/it" in text or "B/s" in text:
         bar = _BAR.match(text)
         if bar is not None and bar.end() < len(text):
@@ -132,6 +136,21 @@ def visible(raw: str) -> str:
         if glued is not None:
             return text[glued.start(1) :]
     return text
+
+
+def _overwritten(parts: list[str]) -> str:
+    """What is seen where carriage returns set the cursor back: the last part. But nobody overwrites a record: what
+    stands behind one is part of its text, though a request may have it look like a line of its own."""
+    begin = before = ""
+    for n, part in enumerate(parts):
+        at = 0
+        while n == 0 and len(begin) < 400 and (match := _supervisor(part[at:])) is not None:
+            at += match.end()
+            begin = part[:at]
+        before = begin if n else ""
+        if not is_progress(part) and any(head.match(part, at) for head in (_SGLANG, _LOGGER, _LEVEL)):
+            return before + "\r".join(parts[n:])
+    return before + parts[-1] if parts else ""
 
 
 def is_progress(text: str) -> bool:

@@ -1,8 +1,9 @@
 """What somebody put in front of each line of a traceback: a host's name, a number, a quotation mark, blanks.
 
 In come the lines of a plain file, out go the same without that margin. It is learned from a traceback's own first two
-lines, header and frame, that begin alike but for their numbers, and forgotten with the first line that begins
-otherwise. Called by `engine.runs`. It must not know loggers and supervisors: `engine.lines` takes their words off.
+lines, header and frame, that begin alike but for their numbers, or from a frame whose header is missing, and forgotten
+with the first line that begins otherwise. Called by `engine.runs`. It must not know loggers and supervisors:
+`engine.lines` takes their words off.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import re
 
 from triage.engine.tracelines import FRAME, HEADER
 
-MAX = 60
+MAX = 100
+FILE = '  File "'  # as Python writes it
 _NUMBER = re.compile(r" *\d+")
+# What a request that quotes a frame has before it, or an exception group, is no margin.
+_HEAD = re.compile(r"(?=.*\w)[^\"'={}<>]+$")
 
 
 class Margin:
@@ -41,11 +45,19 @@ class Margin:
                 self._known = self._likely
             self._likely = None
         if self._known is None:
-            return text
+            return self._frame(text)
         match = self._known.match(text)
         if match is None and text.strip():
             self._known = None
         return text[match.end() :] if match is not None else text
+
+    def _frame(self, text: str) -> str:
+        """A frame with something before it."""
+        at = text.find(FILE)
+        if not 0 < at <= MAX or FRAME.match(text, at) is None or _HEAD.match(text[:at]) is None:
+            return text
+        self._known = _like(text[:at])
+        return text[at:]
 
 
 def _like(head: str) -> re.Pattern[str]:

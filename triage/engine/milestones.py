@@ -17,10 +17,11 @@ from triage.model import Context, Line, Phase, with_version
 _ORDER = (Phase.UNKNOWN, Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE, Phase.WARMUP, Phase.SERVING)
 _RANK = {phase: n for n, phase in enumerate(_ORDER)}
 
+FLAGS = "server_args=ServerArgs("
 # What a healthy server says, with the name we keep and the phase that begins there. A draft model loads and captures in
 # its turn, after the target's capture: so the phase only ever goes forward within one run.
 _MARKS: tuple[tuple[str, str, Phase], ...] = (
-    ("server_args=ServerArgs(", "server_args", Phase.LOAD),
+    (FLAGS, "server_args", Phase.LOAD),
     ("Init torch distributed begin", "distributed", Phase.LOAD),
     ("Load weight begin", "load-begin", Phase.LOAD),
     ("Load weight end", "load-end", Phase.MEMORY),

@@ -21,6 +21,7 @@ from triage.engine.tracelines import Form, form_of, frame_match
 MAX_FOLLOWERS = 20_000
 MAX_MIX = 512
 MAX_FUNCTIONS = 5_000
+MAX_LEARNED = 2_000  # characters of a place or line that is remembered
 _CALL = re.compile(r"([A-Za-z_]\w*)\(")
 # Calls that say nothing of the function behind them, and functions that are reached through such calls.
 _ANY_CALL = frozenset(
@@ -102,7 +103,7 @@ class Mixing:
     def took(self, place: str, text: str) -> None:
         """A line was taken there."""
         bare = text.rstrip()
-        if self._followers < MAX_FOLLOWERS:
+        if self._followers < MAX_FOLLOWERS and len(place) + len(bare) < MAX_LEARNED:
             known = self._follows.setdefault(place, set())
             if bare not in known:
                 known.add(bare)
@@ -112,7 +113,7 @@ class Mixing:
         """What a traceback that took a line shows: which function it is in, which source line a frame has."""
         if body.stage is Stage.FRAME and len(self._functions) < MAX_FUNCTIONS:
             self._functions.add(body.frames[-1].function)
-        elif body.stage is Stage.SOURCE and len(self._sources) < MAX_FOLLOWERS:
+        elif body.stage is Stage.SOURCE and len(self._sources) < MAX_FOLLOWERS and len(body.source) < MAX_LEARNED:
             self._sources.setdefault(body.at, body.source)
 
     def _fit(

@@ -42,14 +42,15 @@ class Payload:
     def full(self) -> bool:
         return len(self.lines) >= MAX_LINES
 
-    def closes(self, text: str) -> bool:
-        """Whether the record ends with this line: a closing quote, further fields, brackets."""
-        if text[-1:] not in ("]", ")", "}"):
-            return False
-        fields = len(_FIELD.findall(text[-4000:]))
-        if fields:
-            return fields > 1 or not text.startswith((" ", "\t"))  # indented it may be code
-        return text.strip("\"'])}") == ""
+
+def closes(text: str) -> bool:
+    """Whether a record ends with this line: a closing quote, further fields, brackets."""
+    if text[-1:] not in ("]", ")", "}"):
+        return False
+    fields = len(_FIELD.findall(text[-4000:]))
+    if fields:
+        return fields > 1 or not text.startswith((" ", "\t"))  # indented it may be code
+    return text.strip("\"'])}") == ""
 
 
 def opens(text: str) -> bool:

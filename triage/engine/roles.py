@@ -104,6 +104,7 @@ class Signs:
     last: int | None  # last failure
     ends_server: bool  # SGLang's own end-of-server lines, or a main program that ended
     over: bool  # the log of this server ends here
+    outlived: bool  # the process that is said to have died went on working
 
 
 def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
@@ -124,5 +125,6 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
             return Outcome.FATAL
         return Outcome.UNKNOWN if not worked else Outcome.RECOVERED
     if worked:
-        return Outcome.DEGRADED if root.kind in (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL) else Outcome.RECOVERED
+        died = root.kind in (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL) and not seen.outlived
+        return Outcome.DEGRADED if died else Outcome.RECOVERED
     return Outcome.UNKNOWN

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from triage.engine import signs
 from triage.engine.burst import GROUP_QUIET, Burst, Group
-from triage.engine.crashes import kept
+from triage.engine.crashes import MAX_TEXT, kept
 from triage.engine.endings import END_WAIT, Ending
 from triage.engine.entries import sign_entry
 from triage.engine.excerpt import Excerpt
@@ -20,8 +20,9 @@ from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, read_kernel
 from triage.engine.margin import Margin
-from triage.engine.milestones import STOP_TEXTS, Progress
-from triage.engine.payload import WAIT, Payload, opens
+from triage.engine.milestones import FLAGS, STOP_TEXTS, Progress
+from triage.engine.payload import MAX_LINES, WAIT, Payload, closes, opens
+from triage.engine.pieces import Pieces, goes_on
 from triage.engine.signs import Kind, Sign
 from triage.engine.tracelines import stack_line
 from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
@@ -35,11 +36,13 @@ class Run:
     __slots__ = (
         "_asked",
         "_burst",
+        "_closed",
         "_excerpt",
         "_flow",
         "_half",
         "_margin",
         "_payloads",
+        "_pieces",
         "_spoke",
         "ending",
         "group",
@@ -61,6 +64,8 @@ class Run:
         self._excerpt = Excerpt() if plain else None
         self._margin = Margin() if plain else None
         self._payloads: dict[int | None, Payload] = {}  # by pid: a request's text that goes on over lines
+        self._closed: dict[int | None, int] = {}  # by pid: at which line the last of them seemed to end
+        self._pieces = Pieces()
         self._flow = Flow()
         self._spoke = False  # a record with SGLang's own head was read
 
@@ -80,7 +85,7 @@ class Run:
     @property
     def idle(self) -> bool:
         quiet = self.ending.at is None and not self.lanes.waiting and not self._payloads
-        return quiet and self._burst.empty
+        return quiet and self._burst.empty and not self._pieces.waiting
 
     @property
     def quiet(self) -> bool:
@@ -89,6 +94,7 @@ class Run:
             self.lanes.idle
             and self._burst.empty
             and not self._payloads
+            and not self._pieces.waiting
             and self.ending.at is None
             and not self.lanes.expecting
             and not self.progress.expecting
@@ -105,6 +111,7 @@ class Run:
         open_since = None if self._burst.empty else self._since()
         dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
         dues += [payload.since + WAIT for payload in self._payloads.values() if payload.since is not None]
+        dues += [self._pieces.due] if self._pieces.due is not None else []
         return min(dues, default=None)
 
     def near(self, time: int | None, tolerance: int) -> bool:
@@ -164,6 +171,7 @@ class Run:
         if self._half is not None:
             self._half = min(self._half, time)
         self._burst.set_back(time)
+        self._pieces.set_back(time)
         for payload in self._payloads.values():
             payload.since = min(payload.since, time) if payload.since is not None else None
 
@@ -177,6 +185,8 @@ class Run:
             self._burst.time = time
             if time >= self._flow.due:
                 self._flow.mark(time, self.lanes.serial)
+        if self.crashing and text.endswith('" 200 OK') and not self.lanes.shared(line.pid):
+            self._burst.worked(line.pid)
         if not self.lanes.idle:
             return False
         if not text.endswith('" 200 OK'):
@@ -197,16 +207,31 @@ class Run:
             return []
         parsed = self._parsed(line)
         text = parsed.text
+        head = self._pieces.head(line, parsed, self._burst.time)
+        if head is not None:
+            return self._rest(line, parsed, head)
         if not text.strip() or is_progress(text):
             if line.cut:
                 self.lanes.damage(line.pid)
             self.lanes.pass_by()
             return []
-        if self._payloads or (parsed.headed and opens(text) and not line.cut):
-            held = self._payload(line, parsed)
-            if held is not None:
-                return held
-        return self._read(line, parsed)
+        held = self._payload(line, parsed)
+        return held if held is not None else self._read(line, parsed)
+
+    def _rest(self, line: Line, parsed: Parsed, head: str) -> list[CrashEvent]:
+        """A further piece of a line: it begins nothing, but it may end what the line began."""
+        self.lanes.pass_by()
+        text = parsed.text
+        if goes_on(line, parsed) or not head:
+            return []
+        if head.startswith(FLAGS):
+            self.progress.note(head + text, line)
+        payload = self._payloads.get(line.pid)
+        if payload is None:
+            self._open_payload(line.pid, head + text)
+        elif closes(text):
+            self._close_payload(line.pid)
+        return []
 
     def _parsed(self, line: Line) -> Parsed:
         parsed = parse(line.text)
@@ -219,14 +244,36 @@ class Run:
         """A record of a request's text opens, goes on or ends with this line; None: it is none of them."""
         payload = self._payloads.get(line.pid)
         if payload is None:
-            if parsed.headed and opens(parsed.text) and not line.cut and len(self._payloads) < MAX_PAYLOADS:
-                self._payloads[line.pid] = Payload(self._burst.time)
+            if parsed.headed and (not line.cut or goes_on(line, parsed)):
+                self._open_payload(line.pid, parsed.text)
+            elif self._closed and not parsed.headed:
+                self._ends_again(line.pid, parsed.text)
             return None
         payload.lines.append(kept(line))
-        if payload.closes(parsed.text):
-            del self._payloads[line.pid]
+        if closes(parsed.text):
+            self._close_payload(line.pid)
             return []
         return self._give_back(line.pid) if payload.full else []
+
+    def _close_payload(self, pid: int | None) -> None:
+        del self._payloads[pid]
+        if len(self._closed) >= MAX_PAYLOADS:
+            self._closed.clear()
+        self._closed[pid] = self.lanes.serial
+
+    def _ends_again(self, pid: int | None, text: str) -> None:
+        """A record ends that seemed to have ended: a request's text may look like an end, and what came since is more
+        of it."""
+        closed = self._closed.get(pid)
+        if closed is None or self.lanes.serial - closed > MAX_LINES:
+            self._closed.pop(pid, None)
+        elif closes(text) and text[:1] in "\"'":
+            self.lanes.doubt(closed)
+            self._burst.doubt(closed)
+
+    def _open_payload(self, pid: int | None, text: str) -> None:
+        if opens(text) and len(self._payloads) < MAX_PAYLOADS:
+            self._payloads[pid] = Payload(self._burst.time)
 
     def _give_back(self, pid: int | None) -> list[CrashEvent]:
         """No end came: then it may have been the log itself, and nobody can tell."""
@@ -238,8 +285,11 @@ class Run:
 
     def _read(self, line: Line, parsed: Parsed) -> list[CrashEvent]:
         """One line that is the process's own."""
-        text = parsed.text
+        text = whole = parsed.text
         line = kept(line)
+        if len(text) > MAX_TEXT:
+            text = text[:MAX_TEXT]
+            parsed = replace(parsed, text=text)
         pid = line.pid if line.pid is not None else parsed.pid
         if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
             self.progress.work(line)
@@ -260,8 +310,10 @@ class Run:
             self._spoke = True
         elif self.plain and (parsed.kernel or not self._spoke) and ("NVRM" in text or "ut of memory: Kill" in text):
             kernel = read_kernel(text)  # a copy of the kernel's log, or one pasted into this one
-            return events + self.add_sign(line, kernel, text) if kernel is not None else events
+            return events + self.add_sign(line, kernel, text, doubtful=self._spoke) if kernel is not None else events
         sign = signs.read(text)
+        if sign is not None and sign.name == "usage" and parsed.headed and self.progress.started:
+            sign = None  # argparse writes no records, and nothing once the flags are known: this quotes somebody
         if sign is not None:
             events += self.add_sign(line, sign, text, pid, parsed)
         elif self._burst.aside.note(line, text, self.lanes.serial, headed=parsed.headed):
@@ -269,12 +321,14 @@ class Run:
         elif (frame := stack_line(text)) is not None:
             self._burst.stack(frame)
         elif not text.startswith(" "):
-            events += self._milestone(line, text)
+            events += self._milestone(line, whole)
         return events
 
     def _milestone(self, line: Line, text: str) -> list[CrashEvent]:
-        again = text.startswith("server_args=ServerArgs(") and self.plain and self._was_up()
-        events = self._restart() if again else []
+        flags = text.startswith(FLAGS)
+        if flags:
+            self.lanes.front = line.pid
+        events = self._restart() if flags and self.plain and self._was_up() else []
         self.progress.note(text, line)
         return events
 
@@ -305,9 +359,16 @@ class Run:
     # ------------------------------------------------------------ failures
 
     def add_sign(
-        self, line: Line, sign: Sign, text: str, pid: int | None = None, parsed: Parsed | None = None
+        self,
+        line: Line,
+        sign: Sign,
+        text: str,
+        pid: int | None = None,
+        parsed: Parsed | None = None,
+        *,
+        doubtful: bool = False,
     ) -> list[CrashEvent]:
-        """A failure that one line tells."""
+        """A failure that one line tells. `doubtful`: a request's text may look like that."""
         rank = parsed.rank if parsed is not None else None
         rank = self.lanes.rank_of(sign.pid) or self.lanes.tag(pid, rank)
         if sign.kind in (Kind.CASCADE, Kind.EXIT) and sign.pid is None:
@@ -315,8 +376,10 @@ class Run:
         entry = sign_entry(sign, line, text, rank)
         if entry.pid is None and sign.kind not in (Kind.CASCADE, Kind.EXIT):
             entry.pid = pid
+        entry.start = self.lanes.serial
         if entry.time is None:
             entry.time = self._burst.time
+        entry.quoted = doubtful or (parsed is not None and self.lanes.foreign(pid, parsed.rank))
         return self._burst.add(entry)
 
     # ------------------------------------------------------------ manager
@@ -384,6 +447,7 @@ class Run:
         if self.ending.at is not None:
             return self._end_now() if time >= self.ending.at else []
         events = self._stale(time)
+        self._pieces.expire(time)
         for pid, payload in list(self._payloads.items()):
             if payload.since is not None and time >= payload.since + WAIT:
                 events += self._give_back(pid)
@@ -424,6 +488,7 @@ class Run:
         """The input is over."""
         if self.ending.at is not None:
             return self._end_now()
+        self.lanes.pasted = self._excerpt is not None
         events = self._last_reports()
         if not self.crashing and self.progress.stopping is None:
             pasted = self._excerpt.sign() if self._excerpt is not None else None

@@ -43,6 +43,7 @@ class Sign:
     pid: int | None = None  # the process it is about, where the line says so
     ends_server: bool = False  # SGLang's own end-of-server line
     cause: str = ""  # the failure that the line itself names as its cause
+    family: str = ""  # the word that is printed for all of its kind
 
 
 _DIED = "the parent saw a process of the server end"
@@ -127,6 +128,11 @@ def _collective(_match: re.Match[str], text: str) -> Sign:
     return Sign("collective", Kind.COLLECTIVE, Role.ROOT, "CollectiveTimeout", text, "a collective did not end in time")
 
 
+def _told(match: re.Match[str], text: str) -> Sign:
+    name, why = f"told {match['rank']}", "others told this rank of the time-out"
+    return Sign(name, Kind.CASCADE, Role.CASCADE, "CollectiveTimeout", text, why)
+
+
 def _bind(_match: re.Match[str], text: str) -> Sign:
     return Sign("bind", Kind.PLAIN, Role.ROOT, "OSError", text, "the server's port was taken")
 
@@ -176,6 +182,11 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         "TCPStore",
         r".*(?:sendBytes failed|recvValue failed|\"should dump\" flag|Broken pipe)",
         _cascade("store", "a peer's store is gone"),
+    ),
+    (
+        "ast enqueued NCCL work",
+        r".{0,200}\bRank (?P<rank>\d+)\].*(?:dump signal|global timeout)[^.]* from (?:another rank| *rank \d+)",
+        _told,
     ),
     ("HeartbeatMonitor", r".*HeartbeatMonitor", _cascade("heartbeat", "a peer is gone")),
     (
@@ -232,6 +243,11 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"the following arguments are required).*)",
         _usage,
     ),
+    (
+        "Assertion `",
+        r"[\w.-]{1,60}: \S{1,300}\.(?:c|cc|cpp|cxx|h|hpp|cuh?):\d+: .*Assertion `.*' failed\.",
+        _native("SIGABRT", "an assertion of a native library failed"),
+    ),
     ("Assertion ", r"(?:.*\.cuh?:\d+: .*)?Assertion `.*(?:failed|`)", _assert),
 )
 # What libraries print where they fail, in a log that may hold nothing else. At the head of a line only: a request that
@@ -257,6 +273,7 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ),
     ("ibgda.cpp", _HEAD + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
     ("DeepEP", r"DeepEP (?:error|dispatch|combine|timeout)\b.*timeout", "DeepEPError"),
+    ("panicked at ", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "RustPanic"),
     ("undefined symbol: ", _HEAD + r"undefined symbol: ", "ImportError"),
     ("cannot import name ", r"cannot import name ", "ImportError"),
     ("UserWarning: CUDA init", r"\S+:\d+: UserWarning: CUDA initialization: ", "UserWarning"),
@@ -273,7 +290,8 @@ _PEER_LOST = re.compile(
     r"Connection closed by peer|Connection reset by peer|gloo/transport|ncclRemoteError|"
     r"remote process exited or there was a network error|Broken pipe|"
     r"scheduler died during initialization|Rank \d+ scheduler is dead|monitoredBarrier|"
-    r"NCCL communicator was aborted|recvValue failed|sendBytes failed"
+    r"NCCL communicator was aborted|recvValue failed|sendBytes failed|"
+    r"See (?:stack trace \(above\)|root cause above)|The actor (?:died unexpectedly|is dead)"
 )
 _TEARDOWN_NAMES = frozenset(
     {

@@ -27,6 +27,7 @@ from triage.model import Frame, Line, Link
 CUT = "CutTraceback"  # triage's word for frames without their exception
 HEADER_TEXT = "T" + HEADER
 MAX_LINES = 600  # of one traceback, chain included
+MAX_KEPT = 500_000  # characters of them
 MAX_FRAMES = 300  # of one link
 MAX_MESSAGE_LINES = 40
 MAX_ALIENS = 20_000  # lines of others amid a traceback that takes turns with them
@@ -98,6 +99,7 @@ class Traceback:
     __slots__ = (
         "_aliens",
         "_dead",
+        "_kept",
         "_message_size",
         "_parts",
         "_state",
@@ -139,6 +141,7 @@ class Traceback:
         self._aliens = 0
         self._dead = False
         self._message_size = 0
+        self._kept = 0
 
     @property
     def place(self) -> str:
@@ -163,7 +166,8 @@ class Traceback:
         return self.texts[-1] if self.texts else ""
 
     def keep(self, line: Line, text: str) -> None:
-        if len(self.lines) < MAX_LINES:
+        if len(self.lines) < MAX_LINES and self._kept < MAX_KEPT:
+            self._kept += len(text)
             self.lines.append(line)
             self.texts.append(text)
             self.heard.append((self.serial, text, line))

@@ -37,7 +37,7 @@ WORDS = (
     *BEGINS,
     *("Error", "Exception", "Interrupt", "OutOfResources", "Timeout", "Exit", "Failure"),
 )
-_LEAD = re.compile(r"[^\"'={}<>]{0,160}$")
+_LEAD = re.compile(r"[^\"'={}<>\r]{0,160}$")
 
 
 class Form(IntEnum):

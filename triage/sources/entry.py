@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from triage.model import EMPTY, LOST, Line, Origin
+from triage.model import AT_NUL, BROKEN_OFF, EMPTY, LOST, Line, Origin
 
 # What a reader has to fetch; nothing else is looked at. The first ones are enough for a process's line.
 PROCESS_FIELDS = (
@@ -52,8 +52,8 @@ NOTICE_FIELDS = (
 FIELDS = PROCESS_FIELDS + NOTICE_FIELDS
 
 COREDUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
-# A piece that journald broke off: over 48K, or another process wrote in the middle of the line.
-BROKEN = frozenset({"line-max", "pid-change"})
+# A piece that journald broke off: over 48K, at a NUL, or another process wrote in the middle of the line.
+BROKEN = frozenset({BROKEN_OFF, AT_NUL, "pid-change"})
 
 
 def entry_line(fields: Mapping[str, str], time: int | None, *, cut: bool = False) -> Line:
@@ -145,7 +145,7 @@ def process_line(
         invocation=invocation,
         pid=pid,
         stream=stream,
-        cut=cut or broken == "line-max",
+        cut=cut or broken == BROKEN_OFF,
         fields={"_LINE_BREAK": broken} if broken in BROKEN and broken else EMPTY,
     )
 

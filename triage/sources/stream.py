@@ -23,7 +23,7 @@ from typing import IO, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from triage.engine.lines import parse
-from triage.model import Batch, Gate, InputError, Line, Origin
+from triage.model import BROKEN_OFF, EMPTY, Batch, Gate, InputError, Line, Origin
 from triage.sources.bytes import Bytes, Notes, archive_errors, decode, unpacked
 from triage.sources.entry import clean, entry_line
 from triage.sources.text import Passage, read_text
@@ -85,7 +85,7 @@ class StreamSource:
             yield batch
         if self._notes.broken and not some:
             raise InputError(f"{self.name} cannot be read: {self._notes.broken}")
-        yield Batch((), notices=self._notices())
+        yield Batch((), notices=self._notices(), broken=bool(self._notes.broken))
 
     def _notices(self) -> tuple[str, ...]:
         found = self._notes.texts(self.name)
@@ -209,19 +209,29 @@ def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
         yield from _entry(fields, units, cut=cut)
 
 
+PIECE = 16 * 1024  # where a container engine breaks a line
 _TEXTS = ("log", "message", "msg")  # a container engine's name for the text, and loggers'
 _STAMPS = ("time", "timestamp", "ts", "@timestamp")
 
 
 def _logged_line(entry: dict[str, Any], name: str, n: int) -> Line:
-    """A line of a container engine's json-file log, or a logger's record as JSON. The engine's has its line end, and
-    one that was long comes in pieces, of which only the last has it."""
+    """A line of a container engine's json-file log, or a logger's record as JSON. The engine's has its line end, but
+    one that was long comes in pieces, of which only the last has it; loggers that copy it leave the end out."""
     text, time = entry[name], None
     with contextlib.suppress(ValueError, TypeError):
         written = next((str(entry[stamp]) for stamp in _STAMPS if stamp in entry), "")
         stamp = re.sub(r"(\.\d{6})\d*", r"\1", written)  # nanoseconds are more than Python reads
         time = int(datetime.fromisoformat(stamp).timestamp() * 1_000_000)
-    return Line(clean(text).rstrip("\r\n"), n=n, time=time, cut=name == "log" and not text.endswith("\n"))
+    cut = name == "log" and len(text.encode("utf-8", "replace")) >= PIECE and not text.endswith("\n")
+    stream = entry.get("stream")
+    return Line(
+        clean(text).rstrip("\r\n"),
+        n=n,
+        time=time,
+        stream=stream if isinstance(stream, str) else None,
+        cut=cut,
+        fields={"_LINE_BREAK": BROKEN_OFF} if cut else EMPTY,
+    )
 
 
 def _json_value(item: Any, notes: Notes) -> str | None:

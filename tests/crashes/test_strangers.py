@@ -1,0 +1,95 @@
+"""Forms that strangers' logs had: other engines' heads, Ray's repetitions, frames without a header, other languages."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from triage.model import Outcome, Role
+
+TRACEBACK = ("Traceback (most recent call last):", *story.traceback_lines(story.FRAMES, story.NONE_TYPE))
+FRAMES = TRACEBACK[1:-1]
+
+
+def crash_of(*lines):
+    (crash,) = crashes_of("".join(f"{line}\n" for line in lines).encode())
+    return crash
+
+
+HEADS = (
+    "(Core pid=77) ERROR 11-29 12:00:12 [core.py:844] ",
+    "(Core pid=77) (Worker_TP0 pid=78) ERROR 11-29 12:00:12 [v1/executor/multiproc_executor.py:671] ",
+    "ERROR 11-29 12:00:12 async_engine.py:56] ",
+    "2026-11-29T12:00:12.6371779Z [rank0]: ",
+)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_frames_with_a_head_and_no_header_are_a_cut_traceback(head):
+    for first in range(6):
+        cause = crash_of(*[head + line for line in FRAMES[first:]]).root.cause
+        assert cause.frame is not None
+        assert (cause.exception, cause.frame.file, cause.frame.line) == ("CutTraceback", "dflash_worker.py", 715)
+        whole = crash_of(*[head + line for line in TRACEBACK[1 + first :]]).root.cause
+        assert f"{whole.exception}: {whole.message}" == story.NONE_TYPE
+
+
+def test_a_request_that_quotes_a_frame_is_none():
+    quoted = [f"ERROR 11-29 12:00:12 [core.py:8] text='see {line}" for line in FRAMES]
+    assert crashes_of("\n".join(quoted).encode()) == []
+
+
+@pytest.mark.parametrize(
+    "note", [" [repeated 2x across cluster]", " [repeated 7x across cluster] (Ray deduplicates logs. See x.)"]
+)
+def test_rays_note_that_a_line_was_repeated_is_no_part_of_it(note):
+    lines = [f"(SGLangEngine pid=77) {line}{note}" for line in TRACEBACK]
+    lines[0] = f"(SGLangEngine pid=77) [2026-11-29 12:00:12 TP1] Scheduler hit an exception: {TRACEBACK[0]}{note}"
+    crash = crash_of(*lines)
+    cause = crash.root.cause
+    assert cause.frame is not None
+    assert (cause.frame.line, len(cause.frames), crash.root.rank) == (715, len(story.FRAMES), "TP1")
+    assert f"{cause.exception}: {cause.message}" == story.NONE_TYPE
+
+
+def test_a_single_frame_that_was_pasted_counts_and_in_a_log_it_does_not():
+    lines = ("    kernel.run(grid)", "    ^^^^^^^^^^", '  File "/x/compiler.py", line 395, in __getattribute__')
+    cause = crash_of(*lines).root.cause
+    assert cause.frame is not None
+    assert (cause.exception, cause.frame.file) == ("CutTraceback", "compiler.py")
+    assert crashes_of("\n".join(["[2026-11-29 12:00:12] a log", *lines]).encode()) == []
+
+
+def test_an_assertion_of_a_native_library_is_an_abort():
+    text = 'python: /src/lib/Allocation.cpp:40: int f(Attribute): Assertion `!(a && b) && "no"\' failed.'
+    assert crash_of("[2026-11-29 12:00:12 TP0] Load weight begin.", text).root.cause.exception == "SIGABRT"
+    kernels = "/x/Index.cu:111: op(): block: [1,0,0], thread: [0,0,0] Assertion `i < n` failed."
+    assert crash_of(kernels).root.cause.exception == "DeviceAssert"
+
+
+@pytest.mark.parametrize("where", ["src/worker.rs:105:38:", "'called `Result::unwrap()` on an `Err`', src/m.rs:1:2"])
+def test_a_rust_programs_panic_counts_where_nothing_else_stands(where):
+    crash = crash_of("[2026-11-29 12:00:12] router is up", f"thread '<unnamed>' (78) panicked at {where}")
+    assert (crash.root.cause.exception, crash.outcome) == ("RustPanic", Outcome.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "vllm.v1.engine.exceptions.EngineDeadError: it met an issue. See stack trace (above) for the root cause.",
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    ],
+)
+def test_whoever_points_to_the_cause_is_not_it(last):
+    pointing = ("Traceback (most recent call last):", '  File "/x/front.py", line 3, in wait', last)
+    crash = crash_of(*pointing, "", *TRACEBACK)
+    assert crash.root.cause.exception == "AttributeError"
+    assert [f.role for f in crash.failures if f.cause.frame and f.cause.frame.file == "front.py"] == [Role.CASCADE]
+    assert crash_of(*pointing).root.cause.exception == last.split(":")[0]
+
+
+def test_the_word_for_all_of_the_drivers_reports_stands_in_the_chain():
+    crash = crash_of("kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=77, name=python3, GPU has fallen off the bus.")
+    assert [link.exception for link in crash.root.chain] == ["Xid 79", "Xid"]
+    crash = crash_of("kernel: NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)")
+    assert [link.exception for link in crash.root.chain] == ["Xid 79", "NVRM"]
