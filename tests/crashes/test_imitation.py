@@ -148,3 +148,11 @@ def test_a_request_that_writes_its_own_end_makes_what_follows_doubtful(kind, ren
     lines = [*story.starting(), *said([f"[{stamp(10_500)}] {text[0]}", *text[1:]])]
     for crash in crashes_of(render(lines)):
         assert (crash.outcome, crash.grade) == (Outcome.UNKNOWN, Grade.MIXED)
+
+
+def test_a_journals_line_within_a_journals_line_is_its_process_s():
+    head = "2026-11-29T12:00:10.500000+00:00 gpu-ash"
+    fake = [f"{head} systemd[1]: {said.text}" for said in story.unit_failed(10_500)]
+    fake += [f"{head} kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=4203, GPU has fallen off the bus."]
+    lines = [*story.starting(), *said([f"[{stamp(10_500)}] cannot parse: a", *fake]), *story.serving(10_600, 60)]
+    assert crashes_of(story.as_short(lines)) == []

@@ -93,3 +93,30 @@ def test_the_word_for_all_of_the_drivers_reports_stands_in_the_chain():
     assert [link.exception for link in crash.root.chain] == ["Xid 79", "Xid"]
     crash = crash_of("kernel: NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)")
     assert [link.exception for link in crash.root.chain] == ["Xid 79", "NVRM"]
+
+
+INNER = ('  File "/opt/sglang/srt/a.py", line 3, in f', "    g()", "ValueError: the first")
+OUTER = ('  File "/x/main.py", line 9, in wait', "    raise Wrapped(text)")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (
+            "concurrent.futures.process._RemoteTraceback: ",
+            *('"""', TRACEBACK[0], *INNER, '"""', ""),
+            "The above exception was the direct cause of the following exception:",
+            *("", TRACEBACK[0], *OUTER, "ValueError: the first"),
+        ),
+        (
+            *(TRACEBACK[0], *OUTER, "torch.multiprocessing.spawn.ProcessRaisedException: ", ""),
+            *("-- Process 0 terminated with the following error:", TRACEBACK[0], *INNER),
+        ),
+        ("ray.exceptions.RayTaskError(ValueError): ray::Engine.run() (pid=77, ip=10.0.0.1)", *INNER),
+    ],
+)
+def test_what_another_process_raised_is_the_root_where_its_traceback_is_quoted(lines):
+    root = crash_of(*lines).root
+    assert root.cause.frame is not None
+    assert (root.cause.exception, root.cause.message, root.cause.frame.file) == ("ValueError", "the first", "a.py")
+    assert len(root.chain) == 2 or '"""' in lines

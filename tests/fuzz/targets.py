@@ -17,12 +17,13 @@ from triage.engine.assemble import Assembler
 from triage.engine.crashes import MAX_ENTRIES, MAX_EVIDENCE, MAX_TEXT
 from triage.engine.lanes import Lanes, News
 from triage.engine.tracebacks import MAX_LINES
-from triage.model import LOST, Change, CrashEvent, InputError, Line, Origin
+from triage.model import AT_NUL, BROKEN_OFF, LOST, Change, CrashEvent, InputError, Line, Origin
 from triage.sources.stream import StreamSource
 
 START = 1_795_953_600_000_000
 IDS = (manager.EXITED, manager.FAILED, manager.STOPPING, manager.STARTED, manager.OOM_KILL, manager.RESTART, "")
 UNIT = "sglang-k26.service"
+BREAKS = {3: "pid-change", 5: BROKEN_OFF, 6: AT_NUL}
 
 
 def line(data: bytes) -> None:
@@ -134,7 +135,7 @@ def _entry(raw: bytes) -> tuple[int, Line]:
     if kind == 2:
         fields = {LOST: "3"} if ident % 2 else {"MESSAGE_ID": manager.SUPPRESSED}
         return step, Line(text, unit=unit, origin=Origin.JOURNALD, fields=fields)
-    broken = {"_LINE_BREAK": "pid-change"} if kind == 3 else {}
+    broken = {"_LINE_BREAK": BREAKS[kind]} if kind in BREAKS else {}
     return step, Line(text, unit=unit, invocation=run, pid=4200 + who % 9, cut=kind == 4, fields=broken)
 
 

@@ -15,6 +15,8 @@ HEADS = (
     "(RolloutWorker pid=4203, ip=10.0.0.7) ",
     "engine-1  | ",
     "2026-11-29T12:00:12.123456789Z stderr F ",
+    "2026-11-29T12:00:12.123456789Z stderr P ",
+    "(Core pid=77) (Worker_TP0 pid=78) ERROR 11-29 12:00:12 [v1/executor.py:671] ",
     "[pod/engine-0/server] ",
     "Nov 29 12:00:12 gpu-ash python3[4203]: ",
     "2026-11-29T12:00:12+0100 gpu-ash systemd[1]: ",
@@ -89,6 +91,12 @@ LINES = (
     "worker.py:124 forward",
     "forward (worker.py:124)",
     "pool_host.py, line 240, in grow",
+    "[PG ID 0 PG GUID 0(default_pg) Rank 6] Received a dump signal due to a collective timeout from another rank "
+    "and will dump. Last enqueued NCCL work: 40, last completed NCCL work: 40.",
+    "thread '<unnamed>' (78) panicked at src/worker.rs:105:38:",
+    "python: /src/lib/Allocation.cpp:40: int f(Attribute): Assertion `a' failed.",
+    HEADER + " [repeated 2x across cluster]",
+    "Pyspy dump for PID 4203",
 )
 MARKS = (
     b"\n",

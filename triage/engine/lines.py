@@ -90,6 +90,8 @@ def parse(raw: str) -> Parsed:
             break
         groups = match.groupdict()
         text = text[match.end() :]
+        if match.re is _SHORT and host is not None:
+            continue  # a process that prints what looks like a journal: it is not the manager, nor the kernel
         stamp = groups.get("stamp") or stamp
         host = groups.get("host") or host
         ident = groups.get("ident") or ident

@@ -43,9 +43,12 @@ class Pieces:
     def head(self, line: Line, parsed: Parsed, time: int | None) -> str | None:
         """How the record began that this line is but the rest of (of flags: all so far; of no record: nothing); None:
         it is a line of its own."""
+        more = goes_on(line, parsed)
+        if not more and not self._open:
+            return None
         key = (line.pid, line.stream)
         head = self._open.pop(key, None)
-        if goes_on(line, parsed) and len(self._open) < MAX_OPEN:
+        if more and len(self._open) < MAX_OPEN:
             text = parsed.text if head is None else head + parsed.text
             flags = text.startswith(FLAGS)
             record = parsed.headed or head or flags

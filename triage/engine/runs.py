@@ -21,13 +21,10 @@ from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, read_kernel
 from triage.engine.margin import Margin
 from triage.engine.milestones import FLAGS, STOP_TEXTS, Progress
-from triage.engine.payload import MAX_LINES, WAIT, Payload, closes, opens
-from triage.engine.pieces import Pieces, goes_on
+from triage.engine.records import Records
 from triage.engine.signs import Kind, Sign
 from triage.engine.tracelines import stack_line
 from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
-
-MAX_PAYLOADS = 64
 
 
 class Run:
@@ -36,13 +33,11 @@ class Run:
     __slots__ = (
         "_asked",
         "_burst",
-        "_closed",
         "_excerpt",
         "_flow",
         "_half",
         "_margin",
-        "_payloads",
-        "_pieces",
+        "_records",
         "_spoke",
         "ending",
         "group",
@@ -63,9 +58,7 @@ class Run:
         self._half: int | None = None  # when an open traceback last grew
         self._excerpt = Excerpt() if plain else None
         self._margin = Margin() if plain else None
-        self._payloads: dict[int | None, Payload] = {}  # by pid: a request's text that goes on over lines
-        self._closed: dict[int | None, int] = {}  # by pid: at which line the last of them seemed to end
-        self._pieces = Pieces()
+        self._records = Records()
         self._flow = Flow()
         self._spoke = False  # a record with SGLang's own head was read
 
@@ -84,8 +77,8 @@ class Run:
 
     @property
     def idle(self) -> bool:
-        quiet = self.ending.at is None and not self.lanes.waiting and not self._payloads
-        return quiet and self._burst.empty and not self._pieces.waiting
+        quiet = self.ending.at is None and not self.lanes.waiting and not self._records.waiting
+        return quiet and self._burst.empty
 
     @property
     def quiet(self) -> bool:
@@ -93,8 +86,7 @@ class Run:
         return self.ended or (
             self.lanes.idle
             and self._burst.empty
-            and not self._payloads
-            and not self._pieces.waiting
+            and not self._records.waiting
             and self.ending.at is None
             and not self.lanes.expecting
             and not self.progress.expecting
@@ -110,8 +102,7 @@ class Run:
             return self.ending.at
         open_since = None if self._burst.empty else self._since()
         dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
-        dues += [payload.since + WAIT for payload in self._payloads.values() if payload.since is not None]
-        dues += [self._pieces.due] if self._pieces.due is not None else []
+        dues += [due for due in (self._records.due,) if due is not None]
         return min(dues, default=None)
 
     def near(self, time: int | None, tolerance: int) -> bool:
@@ -171,9 +162,7 @@ class Run:
         if self._half is not None:
             self._half = min(self._half, time)
         self._burst.set_back(time)
-        self._pieces.set_back(time)
-        for payload in self._payloads.values():
-            payload.since = min(payload.since, time) if payload.since is not None else None
+        self._records.set_back(time)
 
     # ------------------------------------------------------------ lines
 
@@ -207,31 +196,33 @@ class Run:
             return []
         parsed = self._parsed(line)
         text = parsed.text
-        head = self._pieces.head(line, parsed, self._burst.time)
-        if head is not None:
-            return self._rest(line, parsed, head)
+        time, serial = self._burst.time, self.lanes.serial
+        if self._records.piece(line, parsed, time, serial):
+            self.lanes.pass_by()
+            if self._records.flags:
+                self.progress.note(self._records.flags, line)
+                self._records.flags = ""
+            return []
         if not text.strip() or is_progress(text):
             if line.cut:
                 self.lanes.damage(line.pid)
             self.lanes.pass_by()
             return []
-        held = self._payload(line, parsed)
-        return held if held is not None else self._read(line, parsed)
+        held = self._records.text(line, parsed, time, serial)
+        if held is not None:
+            return self._doubtful(held)
+        since = self._records.ended_again(line, parsed, serial)
+        if since is not None:
+            self.lanes.doubt(since)
+            self._burst.doubt(since)
+        return self._read(line, parsed)
 
-    def _rest(self, line: Line, parsed: Parsed, head: str) -> list[CrashEvent]:
-        """A further piece of a line: it begins nothing, but it may end what the line began."""
-        self.lanes.pass_by()
-        text = parsed.text
-        if goes_on(line, parsed) or not head:
-            return []
-        if head.startswith(FLAGS):
-            self.progress.note(head + text, line)
-        payload = self._payloads.get(line.pid)
-        if payload is None:
-            self._open_payload(line.pid, head + text)
-        elif closes(text):
-            self._close_payload(line.pid)
-        return []
+    def _doubtful(self, lines: list[Line]) -> list[CrashEvent]:
+        """A request's text without an end: it may have been the log itself, and nobody can tell."""
+        self._burst.quoted = True
+        events = [event for line in lines for event in self._read(line, parse(line.text))]
+        self._burst.quoted = False
+        return events
 
     def _parsed(self, line: Line) -> Parsed:
         parsed = parse(line.text)
@@ -239,49 +230,6 @@ class Run:
             return parsed
         text = self._margin.off(parsed.text)
         return parsed if text is parsed.text else replace(parsed, text=text)
-
-    def _payload(self, line: Line, parsed: Parsed) -> list[CrashEvent] | None:
-        """A record of a request's text opens, goes on or ends with this line; None: it is none of them."""
-        payload = self._payloads.get(line.pid)
-        if payload is None:
-            if parsed.headed and (not line.cut or goes_on(line, parsed)):
-                self._open_payload(line.pid, parsed.text)
-            elif self._closed and not parsed.headed:
-                self._ends_again(line.pid, parsed.text)
-            return None
-        payload.lines.append(kept(line))
-        if closes(parsed.text):
-            self._close_payload(line.pid)
-            return []
-        return self._give_back(line.pid) if payload.full else []
-
-    def _close_payload(self, pid: int | None) -> None:
-        del self._payloads[pid]
-        if len(self._closed) >= MAX_PAYLOADS:
-            self._closed.clear()
-        self._closed[pid] = self.lanes.serial
-
-    def _ends_again(self, pid: int | None, text: str) -> None:
-        """A record ends that seemed to have ended: a request's text may look like an end, and what came since is more
-        of it."""
-        closed = self._closed.get(pid)
-        if closed is None or self.lanes.serial - closed > MAX_LINES:
-            self._closed.pop(pid, None)
-        elif closes(text) and text[:1] in "\"'":
-            self.lanes.doubt(closed)
-            self._burst.doubt(closed)
-
-    def _open_payload(self, pid: int | None, text: str) -> None:
-        if opens(text) and len(self._payloads) < MAX_PAYLOADS:
-            self._payloads[pid] = Payload(self._burst.time)
-
-    def _give_back(self, pid: int | None) -> list[CrashEvent]:
-        """No end came: then it may have been the log itself, and nobody can tell."""
-        lines = self._payloads.pop(pid).lines
-        self._burst.quoted = True
-        events = [event for line in lines for event in self._read(line, parse(line.text))]
-        self._burst.quoted = False
-        return events
 
     def _read(self, line: Line, parsed: Parsed) -> list[CrashEvent]:
         """One line that is the process's own."""
@@ -447,10 +395,7 @@ class Run:
         if self.ending.at is not None:
             return self._end_now() if time >= self.ending.at else []
         events = self._stale(time)
-        self._pieces.expire(time)
-        for pid, payload in list(self._payloads.items()):
-            if payload.since is not None and time >= payload.since + WAIT:
-                events += self._give_back(pid)
+        events += self._doubtful(self._records.expired(time))
         if not self._quiet(time):  # a root may still come
             return events
         if not self.crashing:
@@ -503,8 +448,7 @@ class Run:
 
     def _last_reports(self) -> list[CrashEvent]:
         """Tracebacks that are open are over."""
-        events = [event for pid in list(self._payloads) for event in self._give_back(pid)]
-        return events + self._ended_lanes()
+        return self._doubtful(self._records.rest()) + self._ended_lanes()
 
     def _ended_lanes(self) -> list[CrashEvent]:
         return [event for report in self.lanes.finish() for event in self._burst.report(report)]

@@ -34,6 +34,7 @@ MAX_ALIENS = 20_000  # lines of others amid a traceback that takes turns with th
 
 CAUSE = "The above exception was the direct cause of the following exception"
 CONTEXT = "During handling of the above exception, another exception occurred"
+REMOTE = "terminated with the following error:"  # the text of another process's traceback follows
 _GROUP_EDGE = re.compile(r"\s*(?:\|\s*)*\+-[+-]*(?:-+ .* -+)?-*$")
 _GROUP_BAR = re.compile(r"\s*(?:\|\s)+\s?")
 _ENDS_MESSAGE = (
@@ -263,6 +264,8 @@ class Traceback:
 
     def _after(self, line: Line, text: str, *, headed: bool) -> Fate:
         joint = _Joint.CAUSE if CAUSE in text else _Joint.CONTEXT if CONTEXT in text else None
+        if joint is None and text.startswith("-- Process ") and text.endswith(REMOTE):
+            joint = _Joint.INNER
         if joint is None and "-" in text and _GROUP_EDGE.match(text) and not _BOX.match(text):
             number = text.strip(" |+-")
             joint = (_Joint.INNER if number == "1" else _Joint.NEXT) if number.isdigit() else None
@@ -285,6 +288,8 @@ class Traceback:
                 self._state = "advice"
                 return Fate.TAKEN
             return self.end()
+        if text == '"""':  # the end of another process's traceback that was quoted
+            return Fate.TAKEN
         part = self._parts[-1]
         short = len(part.message) < MAX_MESSAGE_LINES and self._message_size + len(text) <= MAX_MESSAGE
         if short and self._state == "message":
@@ -311,7 +316,8 @@ class Traceback:
             return False
         frame = FRAME.match(text)
         if frame is not None:
-            self._parts.append(_Part(_Joint.CAUSE))
+            told = self._parts[-1].name.endswith("RayTaskError")  # Ray's own word comes before what it passes on
+            self._parts.append(_Part(_Joint.INNER if told else _Joint.CAUSE))
             self._state = "frames"
             self._frames(line, text, headed=False)
             return True

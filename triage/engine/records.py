@@ -1,0 +1,105 @@
+"""Records that are not at their end yet: lines in pieces, requests' texts over many lines.
+
+In comes each line before anything else reads it, out goes whether it belongs to such a record, and what has to be read
+after all because no end came. Called by `engine.runs`, one `Records` per invocation; what a piece and what a request's
+text is, `engine.pieces` and `engine.payload` know. It must not read what is in a record.
+"""
+
+from __future__ import annotations
+
+from triage.engine.crashes import kept
+from triage.engine.lines import Parsed
+from triage.engine.milestones import FLAGS
+from triage.engine.payload import MAX_LINES, WAIT, Payload, closes, opens
+from triage.engine.pieces import Pieces, goes_on
+from triage.model import Line
+
+MAX_PAYLOADS = 64
+
+
+class Records:
+    """The open records of one invocation. `flags`: the server's, where their line came in pieces and is whole now."""
+
+    __slots__ = ("_closed", "_payloads", "_pieces", "flags")
+
+    def __init__(self) -> None:
+        self._payloads: dict[int | None, Payload] = {}  # by pid
+        self._closed: dict[int | None, int] = {}  # by pid: the serial at which the last of them seemed to end
+        self._pieces = Pieces()
+        self.flags = ""
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._payloads) or self._pieces.waiting
+
+    @property
+    def due(self) -> int | None:
+        """When one of them is given up, in log time."""
+        dues = [payload.since + WAIT for payload in self._payloads.values() if payload.since is not None]
+        return min([*dues, *([self._pieces.due] if self._pieces.due is not None else ())], default=None)
+
+    def set_back(self, time: int) -> None:
+        """The clock was."""
+        self._pieces.set_back(time)
+        for payload in self._payloads.values():
+            payload.since = min(payload.since, time) if payload.since is not None else None
+
+    def piece(self, line: Line, parsed: Parsed, time: int | None, serial: int) -> bool:
+        """Whether it is but the rest of a line. It may be the end of what that began."""
+        head = self._pieces.head(line, parsed, time)
+        if head is None:
+            return False
+        if not head or goes_on(line, parsed):
+            return True
+        text = parsed.text
+        if head.startswith(FLAGS):
+            self.flags = head + text
+        if line.pid not in self._payloads:
+            self._open(line.pid, head + text, time)
+        elif closes(text):
+            self._close(line.pid, serial)
+        return True
+
+    def text(self, line: Line, parsed: Parsed, time: int | None, serial: int) -> list[Line] | None:
+        """None: it is no further line of a request's text. Else what has to be read after all: a text is too long."""
+        payload = self._payloads.get(line.pid)
+        if payload is None:
+            if parsed.headed and (not line.cut or goes_on(line, parsed)):
+                self._open(line.pid, parsed.text, time)
+            return None
+        payload.lines.append(kept(line))
+        if closes(parsed.text):
+            self._close(line.pid, serial)
+            return []
+        return self._payloads.pop(line.pid).lines if payload.full else []
+
+    def ended_again(self, line: Line, parsed: Parsed, serial: int) -> int | None:
+        """Since when all is doubtful, where a record ends that seemed to have ended: a request can write an end, and
+        what came since is more of it."""
+        if not self._closed or parsed.headed:
+            return None
+        closed = self._closed.get(line.pid)
+        if closed is None or serial - closed > MAX_LINES:
+            self._closed.pop(line.pid, None)
+            return None
+        return closed if parsed.text[:1] in "\"'" and closes(parsed.text) else None
+
+    def expired(self, time: int) -> list[Line]:
+        """Lines of those that no end came for."""
+        self._pieces.expire(time)
+        late = [pid for pid, each in self._payloads.items() if each.since is not None and time >= each.since + WAIT]
+        return [line for pid in late for line in self._payloads.pop(pid).lines]
+
+    def rest(self) -> list[Line]:
+        """The input is over: lines of all that are open."""
+        return [line for pid in list(self._payloads) for line in self._payloads.pop(pid).lines]
+
+    def _open(self, pid: int | None, text: str, time: int | None) -> None:
+        if len(self._payloads) < MAX_PAYLOADS and opens(text):
+            self._payloads[pid] = Payload(time)
+
+    def _close(self, pid: int | None, serial: int) -> None:
+        del self._payloads[pid]
+        if len(self._closed) >= MAX_PAYLOADS:
+            self._closed.clear()
+        self._closed[pid] = serial
