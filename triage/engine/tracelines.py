@@ -25,7 +25,8 @@ _STACK = re.compile(
     r"(?P<function2>[\w.<>]{1,200}) \((?P<path2>[\w./-]{1,300}\.py):(?P<line2>\d{1,9})\))$"
 )
 _EXCEPTION = re.compile(
-    r"(?P<name>[A-Za-z_]\w{0,120}(?:\.[A-Za-z_]\w{0,120}){0,12})(?:\([\w.]+\)(?=: ))?(?:(?P<args>\(.*\))|: ?(?P<message>.*)|\s*)$",
+    r"(?P<name>[A-Za-z_]\w{0,120}(?:\.[A-Za-z_]\w{0,120}){0,12})(?:\([\w.]+\)(?=: ))?"
+    r"(?:(?P<args>\(.*\))|: ?(?P<message>.*)|\s*)$",
     re.DOTALL,
 )
 # Without a header and frames above it only names that say so themselves count as exceptions.
