@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,9 @@ import pytest
 from tests.remedy.fixtures import DISABLE_GRAPH, remedy
 from tests.remedy.machine import UNIT, Machine, as_request
 from triage.actions import apply
-from triage.actions.ledger import Ledger
+from triage.actions.ledger import Ledger, Record
 from triage.actions.spool import Spool
-from triage.model import ActionState, Refused
+from triage.model import ActionState, Refused, Request
 from triage.remedy import plan
 from triage.shipped import shipped
 from triage.units.dropin import Standing
@@ -96,6 +98,65 @@ def test_an_action_under_way_is_taken_up_at_the_next_start(machine: Machine, tmp
     assert apply.main(arguments) == 0
     assert own.claims() == ()
     assert machine.drop_in.exists()
+
+
+def test_units_are_worked_on_side_by_side_and_one_unit_in_its_order(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = filed(machine, tmp_path)
+    spool, own = Spool(tmp_path / "state" / "spool"), Ledger(tmp_path / "own")
+    first = spool.waiting_requests()[0]
+    spool.file(replace(first, action="i3-2", time=first.time + 1))
+    order: list[str] = []
+    other_done = threading.Event()
+
+    class Slow:
+        """The first action is in its proof; another unit's is filed meanwhile, and has to be through before."""
+
+        def __init__(self, *_: object) -> None: ...
+
+        def carry(self, request: Request) -> Record:
+            record = Record.open(own, request, apply.now)
+            if request.action == "i3-1":
+                spool.file(replace(first, action="i4-1", unit="sglang-other.service"))
+                assert other_done.wait(20)
+            order.append(request.action)
+            record.settle(ActionState.REFUSED, "enough", "")
+            own.finish(request.action)
+            if request.action == "i4-1":
+                other_done.set()
+            return record
+
+    monkeypatch.setattr("triage.actions.apply.Carrier", Slow)
+    assert apply.main(arguments) == 0
+    assert order == ["i4-1", "i3-1", "i3-2"]
+    assert sorted(result.kept["sequence"] for result in own.results()) == ["1", "2", "3"]
+
+
+def test_a_fault_in_one_units_action_lets_the_others_end(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = filed(machine, tmp_path)
+    spool, own = Spool(tmp_path / "state" / "spool"), Ledger(tmp_path / "own")
+    spool.file(replace(spool.waiting_requests()[0], action="i4-1", unit="sglang-other.service"))
+    failed = threading.Event()
+
+    class Faulty:
+        def __init__(self, *_: object) -> None: ...
+
+        def carry(self, request: Request) -> Record:
+            if request.action == "i3-1":
+                failed.set()
+                raise OSError(28, "No space left on device")
+            assert failed.wait(20)
+            record = Record.open(own, request, apply.now)
+            record.settle(ActionState.REFUSED, "enough", "")
+            own.finish(request.action)
+            return record
+
+    monkeypatch.setattr("triage.actions.apply.Carrier", Faulty)
+    assert apply.main(arguments) == 70
+    assert [request.action for request in own.claims()] == ["i3-1"], "taken up again at the next start"
 
 
 def test_a_spool_that_cannot_be_emptied_is_not_tried_again_at_once(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from triage.actions import asking
-from triage.actions.asking import ANSWERS, ASKS, answer_all, asked, filed, load, transient
+from triage.actions.asking import ANSWERS, ASKS, answer_all, asked, filed, load, take_asks, transient
 from triage.actions.spool import Spool
 from triage.inquiry import Inquiry
 from triage.model import Edit, Refused, Remedy, Unit, UnitFile
@@ -144,7 +144,7 @@ class Root:
             raise Refused("not in the policy")
 
     def run(self) -> None:
-        answer_all(self.spool, self.folder, lambda name: self.unit, self.allowed)
+        answer_all(take_asks(self.spool), self.folder, lambda name: self.unit, self.allowed)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """Root's one-shot: `python -I -m triage.actions.apply`, started by triage-apply.path.
 
 In: requests in the spool, unfinished claims of its own. Out: settled results in its own folder, units changed or as
-they were. It runs until nothing is left and ends. It and all it imports see the standard library only; it opens no
-database and writes nothing below the folder of the unprivileged side. With `--root DIR` it edits unit files below
-DIR, restarts nothing and needs no rights.
+they were. It runs until nothing is left and ends. Units are worked on side by side, since a proof takes minutes; the
+actions of one unit follow one another. It and all it imports see the standard library only; it opens no database and
+writes nothing below the folder of the unprivileged side. With `--root DIR` it edits unit files below DIR, restarts
+nothing and needs no rights.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ import os
 import stat
 import sys
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from triage.actions.asking import answer_all
+from triage.actions.asking import answer_all, take_asks
 from triage.actions.carry import Carrier
 from triage.actions.ledger import Ledger
 from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.readiness import Limits, Proof
 from triage.actions.spool import Spool
-from triage.model import ActionState, NotPermitted, Refused, TriageError
+from triage.model import ActionState, NotPermitted, Refused, Request, TriageError
 from triage.units.systemctl import Folder, Manager, Systemd
 
 SPOOL, LEDGER, POLICY = Path("/var/lib/triage/spool"), Path("/var/lib/triage-apply"), Path("/etc/triage/policy.toml")
 _BREATH = 2.0  # seconds; see _breathe
+_HANDS = 16  # units worked on at the same time
+_LOOK = 0.25  # seconds between two looks for more while somebody is at work
+_ASKS = ""  # at the place of a unit's name: the questions
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,20 +79,32 @@ def _work(options: argparse.Namespace, ledger: Ledger) -> bool:
         now,
         root,
     )
-    while True:
-        if not root:
-            answer_all(
-                options.spool, options.dir, manager.read_unit, lambda name: load_policy(options.policy).check(name, ())
-            )
-        clean = spool.claim(ledger, _log, root)
-        waiting = [request for request in ledger.claims() if request.root == root]
-        if not waiting:
-            ledger.prune()
-            return clean
-        record = carrier.carry(waiting[0])
-        _log(f"{waiting[0].action} on {waiting[0].unit}: {record.result.state} - {record.result.text}")
-        if record.result.state is ActionState.RUNNING:  # cannot be; but a loop here would never end
-            return False
+
+    def allowed(name: str) -> None:
+        load_policy(options.policy).check(name, ())
+
+    clean, busy = True, dict[str, Future[None]]()
+    with ThreadPoolExecutor(_HANDS) as hands:
+        while True:
+            for unit in [unit for unit, work in busy.items() if work.done()]:
+                busy.pop(unit).result()  # what it raises ends this run, when the others are through
+            if not root and _ASKS not in busy and (asks := take_asks(options.spool)):
+                busy[_ASKS] = hands.submit(answer_all, asks, options.dir, manager.read_unit, allowed)
+            clean = clean and spool.claim(ledger, _log, root)
+            for request in ledger.claims():
+                if request.root == root and request.unit not in busy:
+                    busy[request.unit] = hands.submit(_carry, carrier, request)
+            if not busy:
+                ledger.prune()
+                return clean
+            wait(busy.values(), timeout=_LOOK, return_when=FIRST_COMPLETED)
+
+
+def _carry(carrier: Carrier, request: Request) -> None:
+    record = carrier.carry(request)
+    _log(f"{request.action} on {request.unit}: {record.result.state} - {record.result.text}")
+    if record.result.state is ActionState.RUNNING:  # cannot be; but a loop here would never end
+        raise TriageError(f"{request.action} came to no end")
 
 
 def load_policy(path: Path) -> Policy:

@@ -1,6 +1,6 @@
 """What the installed server says of itself: its release and its own --help, asked as the unit's own user.
 
-Root's one-shot calls `answer_all`: a file in the spool names a unit, nothing else in it is read. Root reads the unit
+Root's one-shot calls `take_asks` and `answer_all`: a file in the spool names a unit, nothing else in it is read. Root reads the unit
 itself and starts the unit's own program with --help in a transient unit, under the unit's user and never as root; what
 it prints is kept as text in root's folder. The unprivileged side calls `file` and `load`. Standard library only.
 """
@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -86,20 +86,26 @@ def asked(unit: Unit) -> tuple[tuple[str, ...], str]:
 # ---------------------------------------------------------------- root's side
 
 
-def answer_all(spool: Path, folder: Path, read: Callable[[str], Unit], allowed: Callable[[str], None]) -> None:
-    """Answer what is asked. `allowed` raises Refused for units that the policy does not name."""
+def take_asks(spool: Path) -> tuple[str, ...]:
+    """The units that are asked about. Removed first: what cannot be answered must not come back for ever."""
     try:
         with durable.opened(spool.parent.parent, spool.parent.name, spool.name, ASKS) as asks:
             names = sorted(os.listdir(asks))[:_WAITING]
-            for name in names:  # removed first: what cannot be answered must not come back for ever
+            for name in names:
                 throw_out(asks, name)
     except OSError:
-        return
+        return ()
+    return tuple(name for name in names if UNIT_NAME.fullmatch(name) and ".." not in name)
+
+
+def answer_all(
+    names: Iterable[str], folder: Path, read: Callable[[str], Unit], allowed: Callable[[str], None]
+) -> None:
+    """Answer what is asked. `allowed` raises Refused for units that the policy does not name."""
     for name in names:
-        if UNIT_NAME.fullmatch(name) and ".." not in name:
-            with contextlib.suppress(TriageError, OSError):
-                allowed(name)
-                _answer(folder, read(name))
+        with contextlib.suppress(TriageError, OSError):
+            allowed(name)
+            _answer(folder, read(name))
 
 
 def _answer(folder: Path, unit: Unit) -> None:

@@ -207,7 +207,7 @@ class Carrier:
         wanted = _digest_of(rendered.text)
         if wanted != request.result_digest:
             raise Refused(f"{unit.name} was changed while the action was under way")
-        if request.kind == "apply" and request.verify and record.kept["was"] == "up":
+        if request.kind != "rollback" and request.verify and record.kept["was"] == "up":
             self._baseline(record)
         with record.step("write"):
             self._write(record, rendered.text, mode(unit))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ _KEPT_REFUSALS = 500
 class Ledger:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.opening = threading.Lock()  # a number for each: units are worked on side by side
 
     def create(self) -> None:
         """The folders, where tmpfiles.d has not made them. 0750: the group may read results."""
@@ -142,17 +144,18 @@ class Record:
     @classmethod
     def open(cls, ledger: Ledger, request: Request, clock: Callable[[], int]) -> Record:
         """A new one, or the one that a kill left unfinished."""
-        found = ledger.result(request.action)
-        if found is None:
-            number = 1 + max((sequence(result) for result in ledger.results()), default=0)
-            kept = {"sequence": str(number)}
-            time = clock()
-            claimed = Step("claim", StepState.DONE, time)
-            found = ActionResult(request, ActionState.RUNNING, (claimed,), time, kept=kept)
-        record = cls(ledger, found, clock)
-        if record.result.ended is None:
-            record.keep(attempts=str(int(record.kept.get("attempts", "0")) + 1))
-            record.save()
+        with ledger.opening:
+            found = ledger.result(request.action)
+            if found is None:
+                number = 1 + max((sequence(result) for result in ledger.results()), default=0)
+                kept = {"sequence": str(number)}
+                time = clock()
+                claimed = Step("claim", StepState.DONE, time)
+                found = ActionResult(request, ActionState.RUNNING, (claimed,), time, kept=kept)
+            record = cls(ledger, found, clock)
+            if record.result.ended is None:
+                record.keep(attempts=str(int(record.kept.get("attempts", "0")) + 1))
+                record.save()
         return record
 
     @property
