@@ -171,15 +171,16 @@ class Requester:
                 return found
             raise
 
-    def plan_rollback(self, action: ActionRow, name: str, time: int) -> Plan:
-        """The file without that action. Raises Refused where it is not in force here."""
+    def plan_rollback(self, action: ActionRow, name: str, time: int, *, retire: bool = False) -> Plan:
+        """The file without that action; `retire`: with the proof of an apply. Raises Refused where it is not in force."""
         if action.host not in ("", self.store.host):
             raise Refused(f"{action.name} was applied on {action.host}, this is {self.store.host}: undo it there")
         known = standing(self.ledger.results(), action.unit, self._root)
         if action.name not in {item.action for item in known.actions} and (where := self._elsewhere(action.name)):
             raise Refused(f"{action.name} was applied {where}")
         unit = self.manager.read_unit(action.unit)
-        return plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
+        undo = plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
+        return replace(undo, verify=self._proof_of(action)) if retire else undo
 
     def outdated(self, action: ActionRow) -> str:
         """In words that the unit changed below that action; '' where it did not, or cannot be looked at from here."""
@@ -201,7 +202,7 @@ class Requester:
     def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "", retire: bool = False) -> None:
         """Plan the undoing of that action as things are now, and file it. `retire`: with the proof of an apply."""
         now = self.clock()
-        undo = self.plan_rollback(action, name, now)
+        undo = self.plan_rollback(action, name, now, retire=retire)
         kind = "retire" if retire else "rollback"
         request = replace(self._request(undo, name, now, reason or who), kind=kind, target=action.name, edits=())
         self._file(request, undo, who)
@@ -211,6 +212,7 @@ class Requester:
         now, old = self.clock(), self.store.action(retired.target or "")
         cure = Remedy(old.remedy, "flag", old.title, old.cost, True, old.edits, applicable=True)
         again = self._work_out(old.unit, old.incident, old.rule, cure, {}, name, now)
+        again = replace(again, verify=old.proof.profile if old.proof else self._usual())
         request = replace(self._request(again, name, now, reason), target=retired.name)
         self.store.still_needed(old.name, name, self.release(old.unit) or UNKNOWN)
         self._file(request, again, "triage")
@@ -364,11 +366,24 @@ class Requester:
         for match in document.get("matches") or ():
             if match["rule"] == rule:
                 said = {name: value for name, value in (match.get("verify") or {}).items() if name in known}
+        if remedy.speed is not None:
+            said["min_speed"] = remedy.speed
+        return replace(self._usual(), **said)
+
+    def _usual(self) -> Verify:
         settings = self.settings.proof
-        usual = {"soak": settings.soak, "rate": settings.rate, "timeout": settings.timeout_seconds}
-        usual |= {"min_speed": settings.min_speed, "window": self.settings.rollback_window_seconds}
-        announced = {} if remedy.speed is None else {"min_speed": remedy.speed}
-        return Verify(**{**usual, **said, **announced})
+        return Verify(
+            soak=settings.soak,
+            rate=settings.rate,
+            timeout=settings.timeout_seconds,
+            min_speed=settings.min_speed,
+            window=self.settings.rollback_window_seconds,
+        )
+
+    def _proof_of(self, action: ActionRow) -> Verify:
+        """As that action was proved; but what it was allowed to cost is no excuse once it is gone."""
+        usual = self._usual()
+        return replace(action.proof.profile, min_speed=usual.min_speed) if action.proof else usual
 
     def _request(self, plan: Plan, name: str, time: int, reason: str) -> Request:
         return Request(

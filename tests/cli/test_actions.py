@@ -13,10 +13,10 @@ from click.testing import Result
 
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage.cli import actions as commands
-from triage.model import ActionState, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable
+from triage.model import ActionState, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable, Verify
 from triage.request import Requester, find_remedy
 from triage.settings import load_settings
-from triage.store import Store, WantedRollback
+from triage.store import ProofRow, ProofState, Store, WantedRollback
 
 Type = Callable[..., Result]
 TEXT = "[Service]\nExecStart=/opt/sglang/bin/python -m sglang.launch_server --model-path /m --tp 8 --api-key s3cret\n"
@@ -157,6 +157,22 @@ def test_retiring_is_an_undoing_with_its_reason(run: Type, root: Path, incident:
     assert run("workarounds", "retire", "i1-1", "--yes", "--root", str(root)).exit_code == 0
     assert store.action("i1-2").reason == "retired: needed no more"
     assert not drop_in(root).exists()
+
+
+def test_retiring_is_proved_as_the_apply_was_but_may_cost_nothing(
+    run: Type, root: Path, incident: int, store: Store
+) -> None:
+    run("apply", "1", "--yes", "--root", str(root))
+    store.host = store.action("i1-1").host
+    requester = Requester(load_settings(), store, root=root)
+    row = store.action("i1-1")
+    assert requester.plan_rollback(row, "i1-2", T0).verify == Verify()
+    usual = requester.plan_rollback(row, "i1-2", T0, retire=True).verify
+    assert (usual.soak, usual.window, usual.min_speed) == (150, 600, 0.6)
+    profile = Verify(soak=7, window=5.0, min_speed=0.2)
+    proof = ProofRow(ProofState.PROVED, 7, 7, "", {}, T0, profile)
+    same = requester.plan_rollback(replace(row, proof=proof), "i1-2", T0, retire=True).verify
+    assert same == replace(profile, min_speed=0.6)
 
 
 def test_a_unit_of_another_host_is_applied_there(store: Store, incident: int) -> None:

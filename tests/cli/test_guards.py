@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from click.testing import Result
 
-from tests.store.made import T0, UNIT, closed, made_finding, made_result, record
-from triage.model import ActionState, Refused
+from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, record
+from triage.model import ActionState, Refused, Verify
 from triage.settings import Guards
 from triage.store import Store
 
@@ -51,6 +52,18 @@ def test_a_demoted_rule_is_shown_and_trusted_again(store: Store, run: Type) -> N
     assert run("guards", "reset", "dflash-none", UNIT).exit_code == 0
     assert store.guarded().demotions == ()
     assert run("guards", "reset", "dflash-none", UNIT).exit_code == 2
+
+
+def test_a_workaround_says_what_it_costs(store: Store, run: Type) -> None:
+    """Announced by its rule, and measured: before by root or the log, after by the soak."""
+    store.reset_breaker("ada", T0 + SECOND)
+    result = made_result("b1")
+    words = {"title": "t", "cost": "a third of the speed", "diff": "", "who": "ada"}
+    store.reserve(result.request, **words, now=T0 + SECOND, limits=Guards(), profile=Verify(soak=30, window=600))
+    store.import_result(replace(result, measured={"speed_before": "81.0"}), T0 + 60 * SECOND)
+    assert "tokens/s" not in run("workarounds", "list").stdout
+    store.soaked("b1", 30, "fine", {"speed_before": "80.0", "speed_after": "52.5"}, T0 + 90 * SECOND)
+    assert "80.0 -> 52.5 tokens/s; a third of the speed" in run("workarounds", "list").stdout
 
 
 def test_a_workaround_says_when_it_may_go(store: Store, run: Type) -> None:

@@ -29,9 +29,9 @@ def proving(store: Store) -> Store:
     return store
 
 
-def wait(store: Store) -> None:
-    requester: Any = SimpleNamespace(store=store)
-    commands._wait(requester, "a1")
+def wait(store: Store, action: str = "a1") -> None:
+    requester: Any = SimpleNamespace(store=store, under_way=lambda unit: "")
+    commands._wait(requester, action)
 
 
 def undo(store: Store, state: ActionState) -> None:
@@ -69,6 +69,23 @@ def test_a_worker_that_does_not_run_is_said(proving: Store, monkeypatch: pytest.
     monkeypatch.setattr(commands, "STALLED", -1.0)
     with pytest.raises(Unreachable, match=r"triage-worker\.service"):
         wait(proving)
+
+
+@pytest.mark.parametrize(
+    ("came", "ends"), [(ActionState.VERIFIED, VerificationFailed), (ActionState.ROLLED_BACK, RollbackFailed)]
+)
+def test_a_failed_retirement_is_waited_for_until_the_workaround_is_back(
+    proving: Store, monkeypatch: pytest.MonkeyPatch, came: ActionState, ends: type[Exception]
+) -> None:
+    retired = made_result("r1", ActionState.UNDONE, kind="retire", target="a1")
+    profile = Verify(soak=150, window=600)
+    proving.reserve(retired.request, title="t", cost="", diff="", who="ada", now=AFTER, limits=Guards(), profile=profile)
+    proving.import_result(retired, AFTER)
+    proving.proof_failed("r1", 7, "no answer to request 7", {}, AFTER)
+    again = made_result("r1-again", came, target="r1")
+    monkeypatch.setattr(commands.time, "sleep", lambda _: proving.import_result(again, AFTER + SECOND))
+    with pytest.raises(ends, match="no answer to request 7"):
+        wait(proving, "r1")
 
 
 def test_a_rollback_that_failed_ends_the_wait(proving: Store, monkeypatch: pytest.MonkeyPatch) -> None:

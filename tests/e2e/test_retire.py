@@ -54,13 +54,17 @@ def test_an_upgrade_past_the_mend_and_a_crash_that_comes_back(patient: Installed
     assert server.files() == before
     assert server.generate().code == 0
     assert patient.state(number) == "mitigated", "resolved only when its window has passed"
+    retired = patient.actions(server)[1]["name"]
+    proof = f"select state from proof where action = '{retired}'"
+    wait_for("its soak", lambda: patient.query(proof)[0]["state"] in ("soak", "window"), 15)
 
     server.behave("")  # the mend was none
     server.stop()
     server.crash()
     wait_for("the workaround to be back", lambda: patient.actions(server)[-1]["state"] == "verified", 60)
     again = patient.actions(server)[-1]
-    assert (again["kind"], again["name"]) == ("apply", f"{patient.actions(server)[1]['name']}-again")
+    assert (again["kind"], again["name"]) == ("apply", f"{retired}-again")
+    assert patient.query(proof)[0]["state"] == "failed"
     wait_for("it to serve", server.serves, 15)
     assert "--disable-cuda-graph" in server.argv()
     look_again(patient)

@@ -143,6 +143,8 @@ def made_result(
     steps = [Step("claim", StepState.DONE, started)]
     if restarted is not None:
         steps.append(Step("restart", StepState.DONE, restarted))
+        if ended is not None:
+            steps.append(Step("probe", StepState.DONE, ended))
     request = Request(
         action=name,
         kind=kind,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, record
-from triage.model import ActionResult, ActionState
-from triage.settings import EVENTS
-from triage.store import IncidentState, Store
+from triage.model import ActionResult, ActionState, Verify
+from triage.settings import EVENTS, Guards
+from triage.store import IncidentState, ProofState, Store
 
 AFTER = T0 + 60 * SECOND
 DAY = 86_400 * SECOND
@@ -62,6 +62,51 @@ def test_a_crash_that_comes_back_wants_it_back(store: Store, account_first: bool
     assert store.guarded().demotions == (), "that the bug is still there says nothing against the rule"
     assert store.watch_windows(END + 601 * SECOND) == 0
     assert store.incident(1).incident.state is IncidentState.REGRESSED
+
+
+def soaked(store: Store) -> None:
+    """The retirement asked for with the proof of an apply, and root's part of it done."""
+    profile = Verify(soak=30, window=600)
+    words = {"title": "t", "cost": "", "diff": "d", "who": "ada"}
+    store.reserve(retired().request, **words, now=T0 + DAY, limits=Guards(), profile=profile)
+    store.import_result(retired(), END)
+
+
+def test_it_is_soaked_like_an_apply_and_resolved_when_both_soak_and_window_are_over(store: Store) -> None:
+    soaked(store)
+    (row,) = store.soaking()
+    assert (row.action, row.profile.soak, row.effective_at) == ("r1", 30, T0 + DAY + 10 * SECOND)
+    assert store.watch_windows(END + 601 * SECOND) == 0, "the soak is not through"
+    store.soaked("r1", 30, "30 requests answered", {}, END + 700 * SECOND)
+    assert store.incident(1).incident.state is IncidentState.MITIGATED
+    assert store.watch_windows(END + 701 * SECOND) == 1
+    assert store.incident(1).incident.state is IncidentState.RESOLVED
+    proof = store.action("r1").proof
+    assert proof is not None
+    assert proof.state is ProofState.PROVED
+
+
+def test_a_soak_that_fails_wants_it_back_and_blames_no_rule(store: Store) -> None:
+    soaked(store)
+    store.proof_failed("r1", 7, "no answer to request 8 in 5 s", {}, END + SECOND)
+    (wanted,) = store.wanted_rollbacks()
+    assert (wanted.action, wanted.reason) == ("r1", "no answer to request 8 in 5 s")
+    assert any("a1 is asked back" in row.text for row in store.incident(1).timeline)
+    assert store.guarded().demotions == ()
+    assert store.watch_windows(END + 601 * SECOND) == 0
+
+
+def test_where_root_proved_nothing_nothing_is_soaked(store: Store) -> None:
+    """The drop-in was removed by hand before: nothing was restarted."""
+    profile = Verify(soak=30, window=600)
+    words = {"title": "t", "cost": "", "diff": "d", "who": "ada"}
+    store.reserve(retired().request, **words, now=T0 + DAY, limits=Guards(), profile=profile)
+    store.import_result(replace(retired(), steps=retired().steps[:1]), END)
+    assert store.soaking() == ()
+    proof = store.action("r1").proof
+    assert proof is not None
+    assert proof.state is ProofState.ENDED
+    assert store.watch_windows(END + 601 * SECOND) == 1
 
 
 def test_one_that_could_not_be_retired_is_in_force_still(store: Store) -> None:

@@ -32,6 +32,7 @@ ROOT = click.option(
 )
 DRY = click.option("--dry-run", is_flag=True, help="Show plan and diff, change nothing.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
+WAIT = click.option("--wait", is_flag=True, help="Stay until soak, speed and window have decided too.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 STALLED = 300.0  # seconds in which a soak gets at least one answer or gives up
 MARKS = {"running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
@@ -69,7 +70,7 @@ def _now() -> int:
 @DRY
 @YES
 @click.option("--no-verify", is_flag=True, help="Neither wait until the unit is ready nor probe it.")
-@click.option("--wait", is_flag=True, help="Stay until soak, speed and window have decided too.")
+@WAIT
 @ROOT
 def apply(
     incident: int, wanted: str | None, dry_run: bool, yes: bool, no_verify: bool, wait: bool, root: Path | None
@@ -86,10 +87,8 @@ def apply(
         _ask(yes, f"Apply this to {plan.unit}{' and restart it' if root is None else ''}?")
         requester.apply(plan, plan.action, plan.time, session.who, verify=not no_verify)
         follow(requester, plan.action)
-        if wait:
-            _wait(requester, plan.action)
-        elif plan.verify.soak and not no_verify and root is None:
-            click.echo(f"The proof goes on in the background: triage actions show {plan.action}", err=True)
+        if not no_verify:
+            _go_on(requester, plan, wait)
 
 
 @click.command()
@@ -102,17 +101,37 @@ def rollback(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
     undo(action, dry_run, yes, root)
 
 
-def undo(action: str, dry_run: bool, yes: bool, root: Path | None, *, reason: str = "", retire: bool = False) -> None:
+def undo(
+    action: str,
+    dry_run: bool,
+    yes: bool,
+    root: Path | None,
+    *,
+    reason: str = "",
+    retire: bool = False,
+    wait: bool = False,
+) -> None:
     """Take an action back; `retire`: because it is needed no more, with the proof of an apply."""
     with hands_here(root) as (requester, session):
         row = requester.store.action(action)
         name = requester.action_name(row.incident)
-        _show_plan(requester.plan_rollback(row, name, _now()))
+        plan = requester.plan_rollback(row, name, _now(), retire=retire)
+        _show_plan(plan)
         if dry_run:
             return
         _ask(yes, f"Undo {action} on {row.unit}{' and restart it' if root is None else ''}?")
         requester.rollback(row, name, session.who, reason=reason, retire=retire)
         follow(requester, name)
+        if retire:
+            _go_on(requester, plan, wait)
+
+
+def _go_on(requester: Requester, plan: Plan, wait: bool) -> None:
+    """With what is proved after root's own proof: wait for it, or say where it can be looked at."""
+    if wait:
+        _wait(requester, plan.action)
+    elif plan.verify.soak and not plan.root:
+        click.echo(f"The proof goes on in the background: triage actions show {plan.action}", err=True)
 
 
 def _view(requester: Requester, number: int) -> IncidentView:
@@ -179,8 +198,10 @@ def _show_plan(plan: Plan) -> None:
 
 def _proof_words(plan: Plan) -> str:
     profile = plan.verify
+    if profile.window is None:
+        return "ready"
     soak = f"{profile.soak} requests, at least {profile.min_speed or 0:.2f} of the speed before" if profile.soak else ""
-    window = f"{profile.window or 0:.0f} s without this crash"
+    window = f"{profile.window:.0f} s without this crash"
     return ", then ".join(part for part in ("ready and one answer", soak, window) if part)
 
 
@@ -197,25 +218,31 @@ def _wait(requester: Requester, name: str) -> None:
         if proof.words != told:
             told, moved = proof.words, time.monotonic()
             click.echo(f"  {clean(told)}", err=True)
-        stuck = proof.state == "failed" and _stuck(requester, row)
-        if proof.settled and (proof.state != "failed" or not row.in_force or stuck):
+        answer = _answer(requester, row) if proof.state == "failed" else ""
+        if proof.settled and (proof.state != "failed" or answer):
             break
-        if proof.state == "soak" and time.monotonic() - moved > STALLED:
+        waiting = proof.state == "failed" and not requester.under_way(row.unit)
+        if (proof.state == "soak" or waiting) and time.monotonic() - moved > STALLED:
             raise Unreachable("nobody goes on with the proof: systemctl status triage-worker.service")
         time.sleep(0.5)
-    if stuck:
-        raise RollbackFailed(f"{name}: {proof.text}; and taking it back failed")
-    if proof.state == "failed":
-        raise VerificationFailed(f"{name} was taken back: {proof.text}")
+    retired = row.kind == "retire"
+    if answer == "failed":
+        raise RollbackFailed(f"{name}: {proof.text}; and {'putting' if retired else 'taking'} it back failed")
+    if answer:
+        raise VerificationFailed(f"{f'{row.target} was put' if retired else f'{name} was taken'} back: {proof.text}")
     if proof.state == "ended":
         click.echo(f"triage: the proof of {name} ended without a verdict: {clean(proof.text)}", err=True)
         sys.exit(1)
 
 
-def _stuck(requester: Requester, row: ActionRow) -> bool:
-    """Whether its undoing was asked for and failed."""
-    undoing = [one for one in requester.store.incident(row.incident).actions if one.target == row.name]
-    return any(one.state in ("rollback-failed", "refused") for one in undoing)
+def _answer(requester: Requester, row: ActionRow) -> str:
+    """What became of the undoing that a failed proof asked for (of a retirement: of the putting back): '' while it is
+    not over."""
+    asked = [one for one in requester.store.incident(row.incident).actions if one.target == row.name]
+    if any(one.state in ("rollback-failed", "rolled-back", "refused") for one in asked):
+        return "failed"
+    done = any(one.in_force for one in asked) if row.kind == "retire" else not row.in_force
+    return "done" if done else ""
 
 
 def _assigned(name: str, after: str | None) -> str:

@@ -7,13 +7,12 @@ the window, the worker puts the workaround back.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from triage.cli.actions import DRY, JSON, ROOT, YES, hands_here, undo
+from triage.cli.actions import DRY, JSON, ROOT, WAIT, YES, hands_here, undo
 from triage.cli.screen import clean, document, echo, iso, moment, print_json, table
 
 
@@ -64,7 +63,7 @@ def list_(unit: str | None, as_json: bool) -> None:
             one.action.unit,
             one.action.remedy,
             "NOW" if one.met else one.condition or "-",
-            cost(one.action.cost, one.action.measured),
+            "; ".join(filter(None, (one.action.speeds, one.action.cost))) or "-",
         )
         for one in found
     ]
@@ -82,21 +81,15 @@ def list_(unit: str | None, as_json: bool) -> None:
         click.echo("No workarounds are in force.", err=True)
 
 
-def cost(announced: str, measured: Mapping[str, str]) -> str:
-    """What the rule announced, and what was measured where both ends are known."""
-    before, after = measured.get("speed_before"), measured.get("speed_after")
-    told = f"{before} -> {after} tokens/s" if before and after else ""
-    return "; ".join(filter(None, (told, announced))) or "-"
-
-
 @workarounds.command()
 @click.argument("action")
 @DRY
 @YES
+@WAIT
 @ROOT
-def retire(action: str, dry_run: bool, yes: bool, root: Path | None) -> None:
+def retire(action: str, dry_run: bool, yes: bool, wait: bool, root: Path | None) -> None:
     """Try to do without ACTION: proved like an apply, and put back if that fails or the crash comes back."""
-    undo(action, dry_run, yes, root, reason="retired: needed no more", retire=True)
+    undo(action, dry_run, yes, root, reason="retired: needed no more", retire=True, wait=wait)
 
 
 @workarounds.command()

@@ -289,6 +289,11 @@ class ActionView:
     target: str | None
 
 
+def _still_told(row: ActionRow) -> bool:
+    """Whether its longer proof is of interest yet: of what is in force or was retired, and of what failed."""
+    return row.in_force or row.kind == "retire" or (row.proof is not None and row.proof.state == ProofState.FAILED)
+
+
 def action_view(row: ActionRow, now: int) -> ActionView:
     end = row.ended if row.settled else now
     running = [step for step in row.steps if step.state is StepState.RUNNING]
@@ -315,7 +320,7 @@ def action_view(row: ActionRow, now: int) -> ActionView:
         edits=row.edits,
         diff=row.diff,
         measured=tuple(sorted({**row.measured, **(row.proof.measured if row.proof else {})}.items())),
-        proof=row.proof.words if row.proof and (row.in_force or row.proof.state == ProofState.FAILED) else "",
+        proof=row.proof.words if row.proof and _still_told(row) else "",
         proof_tone=_PROOF_TONES.get(row.proof.state, "") if row.proof else "",
         target=row.target,
     )

@@ -62,7 +62,7 @@ def requested(
     profile: Verify | None,
 ) -> None:
     """An action that is about to be filed; nothing happens where it is known. `profile`: how it will be proved."""
-    if profile is not None and request.kind == "apply" and request.verify and not request.root:
+    if profile is not None and request.kind != "rollback" and request.verify and not request.root:
         proof.planned(tx, host, request.action, request.unit, profile, now)
     known = _find(tx, host, request.action)
     if known is None:
@@ -115,8 +115,10 @@ def import_result(tx: Connection, host: str, result: ActionResult, base_url: str
     tx.execute(update(actions).where(_key(host, request.action)).values(**values))
     if row.state != state:
         _changed(tx, host, request.action, row.state, base_url, now)
-    if state is ActionState.VERIFIED and request.kind == "apply":
+    if _holds(result, state):
         proof.begin(tx, host, request.action, now)
+    elif request.kind == "retire" and state is ActionState.UNDONE:
+        proof.end(tx, host, request.action, "root had nothing to prove", now)
     if (request.kind, state) in (("apply", ActionState.VERIFIED), ("retire", ActionState.UNDONE)):
         _look_back(tx, host, request.action, window, now)
     return True
@@ -146,6 +148,8 @@ def watch_windows(tx: Connection, host: str, window: int, now: int) -> int:
         _WATCHED,
         actions.c.watched_at.is_(None),
         actions.c.ended + proof.window_of(window) < seen,
+        # What is retired is so for good only when its soak is through as well.
+        or_(actions.c.kind != "retire", actions.c.name.not_in(proof.in_soak(host))),
     )
     wanted = select(wanted_rollback.c.action).where(wanted_rollback.c.host == host)
     rows = tx.execute(select(actions).where(over, actions.c.name.not_in(wanted))).all()
@@ -228,7 +232,7 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
     if event is not None and (incident is None or incident.mute_until is None or incident.mute_until <= now):
         data = _data(row, incident.id if incident is not None else row.incident, base_url)
         notice.put(tx, host, event, row.incident, data, of=(name, state), now=now, due=now)
-    if proof.over(state) or state is ActionState.UNVERIFIED:
+    if (row.kind, state) != ("retire", ActionState.UNDONE) and (proof.over(state) or state is ActionState.UNVERIFIED):
         proof.end(tx, host, name, f"the action is {state}", now)
     if state not in OPEN_ENDED:
         bump(tx, host, "actions_total", {"rule": row.rule, "result": state})
@@ -240,6 +244,13 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
             _undo_target(tx, host, row, None, now)  # the incident stays as it is until the window has passed
     elif incident is not None:
         _incident_follows(tx, incident, row, state, now)
+
+
+def _holds(result: ActionResult, state: ActionState) -> bool:
+    """Whether root has proved it, so that the longer proof may begin. A retirement may end without any proof."""
+    if result.request.kind == "retire" and state is ActionState.UNDONE:
+        return any(step.name == "probe" and step.state is StepState.DONE for step in result.steps)
+    return result.request.kind == "apply" and state is ActionState.VERIFIED
 
 
 def _incident_follows(tx: Connection, incident: Row[Any], row: Row[Any], state: ActionState, now: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Row, and_, func, insert, select, update
+from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, and_, func, insert, select, update
 
 from triage.model import ActionState, Pace, Verify
 from triage.schema import action as actions
@@ -84,8 +84,9 @@ def failed(tx: Connection, host: str, name: str, sent: int, text: str, measured:
     if tx.execute(select(wanted_rollback.c.action).where(place)).first() is None:
         facts = {"unit": row.unit, "incident": row.incident, "reason": plain(text)[:500], "created_at": now}
         tx.execute(insert(wanted_rollback).values(host=host, action=name, request="", **facts))
-        _note(tx, host, name, f"action {name} did not prove itself, its rollback is asked for: {text}", now, "rollback")
-        if guard.demote(tx, row, text, now):
+        asked = f"{row.target} is asked back" if row.kind == "retire" else "its rollback is asked for"
+        _note(tx, host, name, f"action {name} did not prove itself, {asked}: {text}", now, "rollback")
+        if row.kind == "apply" and guard.demote(tx, row, text, now):
             words = f"{row.rule} does nothing unasked on {row.unit} from now on: {guard.RESET} {row.rule} {row.unit}"
             _note(tx, host, name, words, now, "note")
 
@@ -109,6 +110,11 @@ def has_failed(tx: Connection, host: str, name: str) -> bool:
 def own_window(tx: Connection, host: str, name: str) -> int | None:
     row = _find(tx, host, name)
     return None if row is None else row.window
+
+
+def in_soak(host: str) -> Select[tuple[str]]:
+    """The names of the actions whose soak is not through."""
+    return select(proofs.c.action).where(proofs.c.host == host, proofs.c.state.in_((ProofState.PLANNED, ProofState.SOAK)))
 
 
 def soaking(tx: Connection, host: str) -> tuple[SoakRow, ...]:

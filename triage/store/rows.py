@@ -172,6 +172,13 @@ class ActionRow:
         return self.kind == "apply" and (stuck or self.state in (ActionState.VERIFIED, ActionState.UNVERIFIED))
 
     @property
+    def speeds(self) -> str:
+        """Tokens per second before and after, as measured; '' where not both are known."""
+        known = {**self.measured, **(self.proof.measured if self.proof else {})}
+        before, after = known.get("speed_before"), known.get("speed_after")
+        return f"{before} -> {after} tokens/s" if before and after else ""
+
+    @property
     def settled(self) -> bool:
         """Nothing more will come of it by itself."""
         return self.state not in (ActionState.REQUESTED, ActionState.RUNNING)
