@@ -22,6 +22,7 @@ from triage.actions import durable
 from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
 from triage.actions.spool import Spool
+from triage.configured import configured, logged_beside, noted
 from triage.debt import UNKNOWN
 from triage.inquiry import PATIENCE, Inquiry
 from triage.ladder import failed_before, known_bad, opposed
@@ -48,6 +49,7 @@ from triage.search import searched
 from triage.settings import Settings
 from triage.shipped import shipped
 from triage.store import ActionRow, Busy, IncidentRow, IncidentView, Store, WantedRollback
+from triage.units import flagfile
 from triage.units.directives import Value
 from triage.units.dropin import outdated, standing
 from triage.units.flags import spelled
@@ -141,7 +143,10 @@ class Requester:
         known = standing(self.ledger.results(), unit.name, self._root)
         tried = () if self.root else self.store.tried(unit.name)
         logged = document.get("context", {}).get("flags", {})
-        found = searched(found, as_it_stands(unit, known), logged, incident, tried, self.store.crashed_with)
+        stands = as_it_stands(unit, known)
+        if file := flagfile.of_unit(unit, self._root):
+            found, logged = configured(found, stands, file), logged_beside(file, logged)
+        found = searched(found, stands, logged, incident, tried, self.store.crashed_with)
         result = plan(
             unit,
             incident,
@@ -160,7 +165,9 @@ class Requester:
         if owner is not None:
             raise Refused(instruct(result, owner))
         before = failed_before(result, tried, release)
-        return replace(result, notes=(*result.notes, *filter(None, (unasked, before))), failed_before=before)
+        result = noted(result, file) if file else result
+        notes = filter(None, (unasked, before, self._lifted(unit.name) if ours else ""))
+        return replace(result, notes=(*result.notes, *notes), failed_before=before)
 
     def _unit(self, name: str) -> tuple[Unit, str | None]:
         """The unit, and whose it is if it is a user's: '' of whoever enables it."""
@@ -172,7 +179,9 @@ class Requester:
             raise
 
     def plan_rollback(self, action: ActionRow, name: str, time: int, *, retire: bool = False) -> Plan:
-        """The file without that action; `retire`: with the proof of an apply. Raises Refused where it is not in force."""
+        """The file without that action; `retire`: with the proof of an apply.
+
+        Raises Refused where it is not in force here."""
         if action.host not in ("", self.store.host):
             raise Refused(f"{action.name} was applied on {action.host}, this is {self.store.host}: undo it there")
         known = standing(self.ledger.results(), action.unit, self._root)
@@ -180,6 +189,7 @@ class Requester:
             raise Refused(f"{action.name} was applied {where}")
         unit = self.manager.read_unit(action.unit)
         undo = plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
+        undo = replace(undo, notes=(*undo.notes, *filter(None, (self._lifted(unit.name),))))
         return replace(undo, verify=self._proof_of(action)) if retire else undo
 
     def outdated(self, action: ActionRow) -> str:
@@ -260,6 +270,12 @@ class Requester:
     def gave_up(self, unit: str) -> bool:
         """Whether systemd starts the unit no more because it failed too often: that is for a person to lift."""
         return self.manager.live and self.manager.state(unit).result == "start-limit-hit"
+
+    def _lifted(self, unit: str) -> str:
+        """In words that the restart lifts systemd's start limit; '' where there is none to lift."""
+        if not self.gave_up(unit):
+            return ""
+        return "systemd starts it no more (start limit): the restart lifts that first, by systemctl reset-failed"
 
     def settle_abandoned(self, now: int) -> int:
         """For the worker: actions that were reserved and never came to root, or whose account is gone; gives how many.

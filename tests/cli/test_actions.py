@@ -143,6 +143,16 @@ def test_an_unknown_remedy_action_or_incident_is_an_input_error(run: Type, root:
         assert isinstance(result.exception, InputError)
 
 
+def test_what_sglangs_own_file_sets_is_seen(run: Type, root: Path, incident: int) -> None:
+    (root / "etc/systemd/system" / UNIT).write_text(TEXT.replace("--tp 8", "--config /etc/server.yaml"))
+    (root / "etc/server.yaml").write_text("tp: 8\ndisable-cuda-graph: true\n")
+    refused = run("apply", "1", "--remedy", "no-graph", "--yes", "--root", str(root))
+    assert refused.exit_code == 3
+    assert "--disable-cuda-graph is already there, in /etc/server.yaml" in str(refused.exception)
+    (root / "etc/server.yaml").write_text("tp: 8\n")
+    assert run("apply", "1", "--yes", "--root", str(root)).exit_code == 0
+
+
 def test_undoing_without_the_folder_says_where_it_was_applied(
     run: Type, root: Path, incident: int, store: Store
 ) -> None:

@@ -15,7 +15,7 @@ from triage.request import Requester
 from triage.settings import load_settings
 from triage.store import Store
 from triage.units import userunits
-from triage.units.systemctl import Loaded, NotKnown
+from triage.units.systemctl import Loaded, NotKnown, State
 
 LATER = T0 + 100 * SECOND
 SEARCH = {"op": "search-flag", "name": "--max-running-requests", "floor": 1}
@@ -27,6 +27,7 @@ class Manager:
     """Knows one unit, with these flags."""
 
     live = True
+    result = "signal"
 
     def __init__(self, flags: str) -> None:
         text = f"[Service]\nExecStart=/opt/sglang/bin/python -m sglang.launch_server --model-path /m {flags}\n"
@@ -39,6 +40,9 @@ class Manager:
 
     def loaded(self, name: str) -> Loaded:
         return Loaded((), (), (), settings={"Service.LimitNOFILE": 1048576})
+
+    def state(self, name: str) -> State:
+        return State("failed", "failed", self.result, "", 5, 0)
 
 
 def crash(number: int, signature: str = "aa11", **flags: str) -> Finding:
@@ -55,6 +59,15 @@ def planned(store: Store, manager: Manager, *edits: dict[str, Any], incident: in
     hands = Requester(load_settings(), store)
     hands.manager = manager  # type: ignore[assignment]
     return hands.plan(view.incident, document, "it", f"i{incident}-9", LATER)
+
+
+def test_a_start_limit_that_the_restart_lifts_is_announced(store: Store) -> None:
+    record(store, closed(crash(1)), now=T0)
+    manager = Manager("")
+    edit = {"op": "set-flag", "name": FRACTION, "value": 0.8}
+    assert not any("start limit" in note for note in planned(store, manager, edit).notes)
+    manager.result = "start-limit-hit"
+    assert any("start limit): the restart lifts that first" in note for note in planned(store, manager, edit).notes)
 
 
 def test_an_abbreviation_is_taken_for_the_flag_it_means(store: Store) -> None:
@@ -78,7 +91,7 @@ def test_a_users_unit_is_told_to_the_user(store: Store, tmp_path: Path, monkeypa
     (tmp_path / UNIT).write_text(manager.unit.files[0].text)
     manager.unit = None
     monkeypatch.setattr(userunits, "_SHARED", (str(tmp_path),))
-    with pytest.raises(Refused, match="--disable-cuda-graph\n\nthen: systemctl --user daemon-reload"):
+    with pytest.raises(Refused, match="--disable-cuda-graph\nEND\nsystemctl --user daemon-reload"):
         planned(store, manager, {"op": "set-flag", "name": "--disable-cuda-graph"})
     (tmp_path / UNIT).unlink()
     with pytest.raises(Refused, match="not known to systemd"):

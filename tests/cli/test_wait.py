@@ -79,7 +79,8 @@ def test_a_failed_retirement_is_waited_for_until_the_workaround_is_back(
 ) -> None:
     retired = made_result("r1", ActionState.UNDONE, kind="retire", target="a1")
     profile = Verify(soak=150, window=600)
-    proving.reserve(retired.request, title="t", cost="", diff="", who="ada", now=AFTER, limits=Guards(), profile=profile)
+    words = {"title": "t", "cost": "", "diff": "", "who": "ada"}
+    proving.reserve(retired.request, **words, now=AFTER, limits=Guards(), profile=profile)
     proving.import_result(retired, AFTER)
     proving.proof_failed("r1", 7, "no answer to request 7", {}, AFTER)
     again = made_result("r1-again", came, target="r1")

@@ -1,8 +1,9 @@
 """Units as people write them: tests/units/NAME.service with NAME.edit comes to NAME.expected, and systemd agrees.
 
-NAME.service.d/ holds drop-ins, NAME.env what its EnvironmentFile= names. In NAME.edit a line is an edit
-(`cap-flag --cuda-graph-max-bs 64`, bounds as `floor=1`), or `release`, `logged FIELD VALUE`, `name UNIT`. NAME.expected
-is what changes for the process (words that go, words that come), then the drop-in without its comments; or the refusal.
+NAME.service.d/ holds drop-ins, NAME.env what its EnvironmentFile= names, NAME.yaml what its --config names. In
+NAME.edit a line is an edit (`cap-flag --cuda-graph-max-bs 64`, bounds as `floor=1`), or `release`, `logged FIELD VALUE`,
+`name UNIT`. NAME.expected is what changes for the process (words that go, words that come), then the drop-in without its
+comments; or the refusal.
 """
 
 import contextlib
@@ -19,11 +20,13 @@ import pytest
 
 from tests.remedy.fixtures import NOW, UNITS, remedy, with_file
 from triage.actions.wire import dump_request, load_request
+from triage.configured import configured, logged_beside, noted
 from triage.model import Edit, Plan, Refused, Request, Unit, UnitFile
-from triage.remedy import plan
+from triage.remedy import as_it_stands, plan
 from triage.rulebase.hints import hinted
 from triage.rulebase.offer import respelled
 from triage.units.dropin import Standing, in_force, render
+from triage.units.flagfile import FlagFile, parse
 from triage.units.flags import served, spelled
 from triage.units.unitfile import digest, effective, expand
 
@@ -36,6 +39,7 @@ class Case:
     edits: tuple[Edit, ...]
     release: str | None
     logged: dict[str, str]
+    file: FlagFile | None
 
 
 def case(name: str) -> Case:
@@ -46,7 +50,13 @@ def case(name: str) -> Case:
     logged = {words[1]: words[2] for words in told if words[0] == "logged"}
     edits = tuple(edit(words) for words in told if "-" in words[0])
     own = f"sglang-{name.replace('@', '@one')}.service"
-    return Case(read(name, facts.get("name", own)), edits, facts.get("release"), logged)
+    return Case(read(name, facts.get("name", own)), edits, facts.get("release"), logged, filed(name))
+
+
+def filed(name: str) -> FlagFile | None:
+    path = UNITS / f"{name}.yaml"
+    values = parse(path.read_text()) if path.exists() else None
+    return FlagFile(f"/etc/sglang/{name}.yaml", values) if values is not None else None
 
 
 def edit(words: list[str]) -> Edit:
@@ -70,7 +80,12 @@ def read(name: str, unit: str) -> Unit:
 
 def worked_out(found: Case) -> Plan:
     cure = hinted(respelled(remedy(*found.edits), found.release), spelled(effective(found.unit)), found.release)
-    return plan(found.unit, 3, "a-rule", cure, Standing(), action="i3-1", now=NOW, present=found.logged)
+    logged = found.logged
+    if found.file:
+        stands = as_it_stands(found.unit, Standing())
+        cure, logged = configured(cure, stands, found.file), logged_beside(found.file, logged)
+    result = plan(found.unit, 3, "a-rule", cure, Standing(), action="i3-1", now=NOW, present=logged)
+    return noted(result, found.file) if found.file else result
 
 
 def process(unit: Unit) -> list[str]:
@@ -96,7 +111,8 @@ def told(found: Case) -> str:
         return f"refused: {reason}\n"
     edited = with_file(found.unit, result.drop_in_text)
     text = "".join(line for line in result.drop_in_text.splitlines(keepends=True) if not line.startswith("#"))
-    return changed(process(found.unit), process(edited)) + text
+    notes = "".join(f"# note: {note}\n" for note in result.notes if "--config" in note)
+    return changed(process(found.unit), process(edited)) + notes + text
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,17 +36,30 @@ def test_a_users_own_unit_is_planned_and_told_to_the_user(home: Path) -> None:
     assert owner == "ada"
     assert [file.path for file in unit.files] == [str(home / NAME), str(home / f"{NAME}.d/10-env.conf")]
     told = instruct(planned(unit, DISABLE_GRAPH), owner)
+    into_force = f"systemctl --user daemon-reload && systemctl --user restart {NAME}"
     assert told.splitlines() == [
-        f"{NAME} is a unit of user ada (systemctl --user), which triage does not edit.",
-        f"That user puts this into ~/.config/systemd/user/{NAME}.d/zzz-triage.conf:",
+        f"{NAME} is a unit of user ada (systemctl --user), which triage does not edit. That user types:",
         "",
+        f"mkdir -p ~/.config/systemd/user/{NAME}.d",
+        f"cat > ~/.config/systemd/user/{NAME}.d/zzz-triage.conf <<'END'",
         "[Service]",
         "ExecStart=",
         'ExecStart=/bin/bash -lc "exec python -m sglang.launch_server'
         ' --model-path /models/m --tp 2 --disable-cuda-graph"',
+        "END",
+        into_force,
         "",
-        f"then: systemctl --user daemon-reload && systemctl --user restart {NAME}",
+        f"and to take it back: rm ~/.config/systemd/user/{NAME}.d/zzz-triage.conf && {into_force}",
     ]
+    typed(told, home.parent.parent.parent)
+    done = (home / f"{NAME}.d/zzz-triage.conf").read_text()
+    assert done == "".join(f"{line}\n" for line in told.splitlines()[4:7])
+
+
+def typed(told: str, folder: Path) -> None:
+    """By the user, in a shell, where `systemctl` is a stand-in."""
+    script = "systemctl() { :; }\n" + told.split("\n", 2)[2].split("\n\nand to take it back")[0]
+    subprocess.run(["bash", "-euc", script], env={"HOME": str(folder), "PATH": os.environ["PATH"]}, check=True)
 
 
 def test_an_instance_of_a_users_template(home: Path) -> None:

@@ -1,8 +1,9 @@
 """What the installed server says of itself: its release and its own --help, asked as the unit's own user.
 
-Root's one-shot calls `take_asks` and `answer_all`: a file in the spool names a unit, nothing else in it is read. Root reads the unit
-itself and starts the unit's own program with --help in a transient unit, under the unit's user and never as root; what
-it prints is kept as text in root's folder. The unprivileged side calls `file` and `load`. Standard library only.
+Root's one-shot calls `take_asks` and `answer_all`: a file in the spool names a unit, nothing else in it is read. Root
+reads the unit itself and starts the unit's own program with --help in a transient unit, under the unit's user and never
+as root; what it prints is kept as text in root's folder. The unprivileged side calls `filed` and `load`. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -98,9 +99,7 @@ def take_asks(spool: Path) -> tuple[str, ...]:
     return tuple(name for name in names if UNIT_NAME.fullmatch(name) and ".." not in name)
 
 
-def answer_all(
-    names: Iterable[str], folder: Path, read: Callable[[str], Unit], allowed: Callable[[str], None]
-) -> None:
+def answer_all(names: Iterable[str], folder: Path, read: Callable[[str], Unit], allowed: Callable[[str], None]) -> None:
     """Answer what is asked. `allowed` raises Refused for units that the policy does not name."""
     for name in names:
         with contextlib.suppress(TriageError, OSError):

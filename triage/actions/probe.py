@@ -32,6 +32,7 @@ class Kind(StrEnum):
     EMBEDDING = "embedding"
     ROUTER = "router"
     HALF = "half"  # prefill or decode alone: a whole answer needs its partner
+    LOCKED = "locked"  # wants a key that is not taken from where it lies
     FOLLOWER = "follower"  # node rank above 0: serves no requests
     UNKNOWN = "unknown"  # the command is not understood
 
@@ -68,25 +69,33 @@ class Answer:
 # ---------------------------------------------------------------- where to ask
 
 
-def endpoint(argv: tuple[str, ...], variables: Mapping[str, str] = EMPTY) -> Endpoint:
+def endpoint(
+    argv: tuple[str, ...], variables: Mapping[str, str] = EMPTY, filed: Mapping[str, str] | None = None
+) -> Endpoint:
     """Where this command line listens. `argv` is what the process gets: variables and specifiers filled in.
 
-    `variables` are those of the process, for a shell's script that holds `$PORT` yet."""
+    `variables` are those of the process, for a shell's script that holds `$PORT` yet; `filed` the flags of the
+    `--config` file, None where that could not be read. A key is not taken from it: whoever may write that file could
+    make root read another's."""
     published = _published(argv)
     options, server = _options(served(argv, variables))
+    keyed = "--api-key" in (filed or {}) and "--api-key" not in options
+    options = {**(filed or {}), **options}
     if not server and not any(word in ROUTERS for word in argv):
         return Endpoint(Kind.UNKNOWN, note="the command is not understood: whether it serves cannot be asked")
     host = options.get("--host", "127.0.0.1")
     port = options.get("--port", "30000")
     kind, note = _kind(options, server)
-    if "--config" in options and "--port" not in options:
-        note = note or "flags come from --config too: a port set there is not seen"
+    if keyed and kind in (Kind.GENERATION, Kind.EMBEDDING):
+        kind, note = Kind.LOCKED, f"its key stands in {options.get('--config')}: its health is asked, no generation"
+    if "--config" in options and filed is None and "--port" not in options:
+        note = note or "flags come from --config too, which cannot be read: a port set there is not seen"
     return Endpoint(
         kind,
         {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host),  # noqa: S104
         published.get(port, int(port) if port.isdecimal() and int(port) < 65536 else 30000),
         "--ssl-certfile" in options or "--ssl-keyfile" in options,
-        options.get("--api-key", ""),
+        "" if keyed else options.get("--api-key", ""),
         options.get("--served-model-name", ""),
         note,
         options.get("--load-format") == "dummy",
@@ -272,7 +281,7 @@ def _said(talk: Talk, say: Callable[[Talk], Answer]) -> Answer:
 
 def probe(at: Endpoint, timeout: float, alive: Callable[[], str] = lambda: "") -> Answer:
     """One short generation with a known answer (or what the kind allows), patient with a first JIT compile."""
-    if at.kind in (Kind.FOLLOWER, Kind.UNKNOWN):
+    if at.kind in (Kind.FOLLOWER, Kind.LOCKED, Kind.UNKNOWN):
         return Answer(True, at.note, proved=False)
     return converse(at, timeout, _first_words, alive)
 

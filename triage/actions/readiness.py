@@ -8,11 +8,12 @@ counted restart or a failed state, and not only when the time is over.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from triage.actions.probe import Answer, Endpoint, Kind, endpoint, healthy, probe, speed
 from triage.model import Refused, TriageError
+from triage.units.flagfile import config_path, load
 from triage.units.systemctl import Manager, State, environment
 from triage.units.unitfile import expand
 
@@ -64,7 +65,7 @@ class Proof:
         """Where the unit's server listens, by what the manager holds."""
         held = self.manager.loaded(unit)
         variables = environment(self.manager, unit)
-        found = [endpoint(expand(command, variables), variables) for command in held.commands]
+        found = [_listening(expand(command, variables), variables) for command in held.commands]
         return next((item for item in found if item.kind is not Kind.UNKNOWN), Endpoint(Kind.UNKNOWN, note=_UNKNOWN))
 
     def restarted(self, unit: str, before: str, report: Report) -> State:
@@ -160,6 +161,12 @@ class Proof:
             return str(job)
         except TriageError:  # the manager is slow to answer: that says nothing about the server
             return ""
+
+
+def _listening(argv: tuple[str, ...], variables: Mapping[str, str]) -> Endpoint:
+    path = config_path(argv, variables)
+    file = load(path) if path else None
+    return endpoint(argv, variables, file.values if file else None)
 
 
 _UNKNOWN = "the command is not understood: only that the unit keeps running is checked"

@@ -114,7 +114,8 @@ def own_window(tx: Connection, host: str, name: str) -> int | None:
 
 def in_soak(host: str) -> Select[tuple[str]]:
     """The names of the actions whose soak is not through."""
-    return select(proofs.c.action).where(proofs.c.host == host, proofs.c.state.in_((ProofState.PLANNED, ProofState.SOAK)))
+    states = (ProofState.PLANNED, ProofState.SOAK)
+    return select(proofs.c.action).where(proofs.c.host == host, proofs.c.state.in_(states))
 
 
 def soaking(tx: Connection, host: str) -> tuple[SoakRow, ...]:

@@ -139,13 +139,19 @@ def present_value(edit: Edit, state: Draft, logged: Mapping[str, str]) -> str:
     return _told(edit, state) or next((logged[field] for field in fields(edit.name) if field in logged), "")
 
 
-def _told(edit: Edit, state: Draft) -> str:
-    """The value that stands in the command, if it does and is no variable."""
+def given(edit: Edit, state: Draft) -> tuple[Flag, ...]:
+    """Where the flag stands in the command."""
     try:
         launch = find(state.commands)
     except Refused:
-        return ""
-    found = [flag for flag in flags(launch, state.variables, _names(edit), edit.takes) if flag.name in _names(edit)]
+        return ()
+    names = spellings(edit)
+    return tuple(flag for flag in flags(launch, state.variables, names, edit.takes) if flag.name in names)
+
+
+def _told(edit: Edit, state: Draft) -> str:
+    """The value that stands in the command, if it does and is no variable."""
+    found = given(edit, state)
     return _value(found[-1]) if found and found[-1].value is not None and not found[-1].value.opaque else ""
 
 
@@ -168,7 +174,8 @@ def instruction(edit: Edit) -> str:
             return f"take {edit.name} away"
 
 
-def _names(edit: Edit) -> frozenset[str]:
+def spellings(edit: Edit) -> frozenset[str]:
+    """The long names that mean the flag here."""
     return frozenset(long_name(name) or name for name in (edit.name, *edit.also))
 
 
@@ -188,7 +195,7 @@ def _abbreviates(short: str, name: str) -> bool:
 
 def _edit_flag(state: Draft, edit: Edit) -> Draft:
     launch = _launch(state, edit)
-    names = _names(edit)
+    names = spellings(edit)
     loose = model_is_loose(launch, state.variables)
     found = [flag for flag in flags(launch, state.variables, names, edit.takes) if flag.name in names]
     if edit.op == "remove-flag":

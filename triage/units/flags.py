@@ -162,15 +162,24 @@ def spelled(unit: Effective) -> tuple[str, ...]:
 
 def served(argv: tuple[str, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
     """The server's own words of an argv as a process has it, out of a shell's script too; else the argv as it is."""
-    words = tuple(Word(text, _source(text)) for text in argv)
     try:
-        launch = find((Command(words),))
+        launch = started(argv)
     except Refused:
         return argv
     if launch.script is None:
         return argv
-    given = tokens(launch, {name: value.replace("%", "%%") for name, value in variables.items()})
+    given = tokens(launch, as_written(variables))
     return tuple(item.literal for item in (*launch.words[: launch.start], *(token.word for token in given)))
+
+
+def started(argv: tuple[str, ...]) -> Launch:
+    """Where SGLang starts in an argv as a process has it. Raises Refused where it does not."""
+    return find((Command(tuple(Word(text, _source(text)) for text in argv)),))
+
+
+def as_written(variables: Mapping[str, str]) -> dict[str, str]:
+    """A process's variables as a unit would hold them."""
+    return {name: value.replace("%", "%%") for name, value in variables.items()}
 
 
 def _source(text: str) -> str:

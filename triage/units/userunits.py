@@ -7,6 +7,7 @@ Called by `request`, never by root's side: what lies below a home is its owner's
 from __future__ import annotations
 
 import pwd
+import shlex
 from pathlib import Path
 
 from triage.model import Plan, TriageError, Unit
@@ -30,16 +31,21 @@ def find_user_unit(name: str) -> tuple[Unit, str] | None:
 
 
 def instruct(plan: Plan, owner: str) -> str:
-    """What the user does instead of `triage apply`, word for word."""
+    """What the user does instead of `triage apply`, word for word, and how it is taken back."""
     lines = [line for line in plan.drop_in_text.splitlines() if not line.startswith("#")]
+    folder = shlex.quote(f"{plan.unit}.d")
+    into_force = f"systemctl --user daemon-reload && systemctl --user restart {shlex.quote(plan.unit)}"
     return "\n".join(
         (
-            f"{plan.unit} is a unit of {_user(owner)} (systemctl --user), which triage does not edit.",
-            f"That user puts this into ~/.config/systemd/user/{plan.unit}.d/{DROP_IN}:",
+            f"{plan.unit} is a unit of {_user(owner)} (systemctl --user), which triage does not edit. That user types:",
             "",
+            f"mkdir -p ~/.config/systemd/user/{folder}",
+            f"cat > ~/.config/systemd/user/{folder}/{DROP_IN} <<'END'",
             *lines,
+            "END",
+            into_force,
             "",
-            f"then: systemctl --user daemon-reload && systemctl --user restart {plan.unit}",
+            f"and to take it back: rm ~/.config/systemd/user/{folder}/{DROP_IN} && {into_force}",
         )
     )
 
