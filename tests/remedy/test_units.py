@@ -1,9 +1,9 @@
 """Units as people write them: tests/units/NAME.service with NAME.edit comes to NAME.expected, and systemd agrees.
 
 NAME.service.d/ holds drop-ins, NAME.env what its EnvironmentFile= names, NAME.yaml what its --config names. In
-NAME.edit a line is an edit (`cap-flag --cuda-graph-max-bs 64`, bounds as `floor=1`), or `release`, `logged FIELD VALUE`,
-`name UNIT`. NAME.expected is what changes for the process (words that go, words that come), then the drop-in without its
-comments; or the refusal.
+NAME.edit a line is an edit (`cap-flag --cuda-graph-max-bs 64`, bounds as `floor=1`), or `release`, `name UNIT`,
+`logged FIELD VALUE`. NAME.expected is what changes for the process (words that go, words that come), then the drop-in
+without its comments; or the refusal.
 """
 
 import contextlib
