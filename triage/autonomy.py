@@ -20,7 +20,7 @@ from triage.model import Level, Plan, Refused, TriageError
 from triage.poison import check_poison
 from triage.rulebase.rule import Rule
 from triage.settings import WINDOW, Autonomy
-from triage.store import CrashRow, Decision, IncidentRow, Store, Verdict
+from triage.store import CrashRow, Decision, IncidentRow, IncidentState, Store, Verdict
 
 SECOND = 1_000_000
 WHO = "triage (automatic)"
@@ -209,5 +209,20 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
     return {"time": plan.time, "seen": plan.seen_digest, "result": plan.result_digest}
 
 
-def still_the_same(decision: Decision, plan: Plan) -> bool:
-    return plan_facts(plan) == dict(decision.plan)
+def waiting(store: Store, incident: int | None = None) -> tuple[Decision, ...]:
+    """The prepared plans on which nobody has said anything yet, of one incident or of all that are open."""
+    newest: dict[int, Decision] = {}
+    for decision in store.decisions(incident=incident, limit=1 if incident else 200):
+        newest.setdefault(decision.incident, decision)
+    found = (one for one in newest.values() if one.verdict is Verdict.WAITING and not one.shadow)
+    return tuple(one for one in found if not store.knows_action(one.action) and _open(store, one.incident))
+
+
+def _open(store: Store, incident: int) -> bool:
+    return store.incident(incident).incident.state in (IncidentState.OPEN, IncidentState.REGRESSED)
+
+
+def check_same(decision: Decision, plan: Plan) -> None:
+    """Raise Refused unless the plan, made anew, is the one that was prepared."""
+    if plan_facts(plan) != dict(decision.plan):
+        raise Refused(f"{plan.unit} was changed since the plan was made: triage apply {plan.incident} plans anew")

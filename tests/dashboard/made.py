@@ -284,6 +284,7 @@ class MadeHands:
         self.store = store
         self.unit_text = "[Service]\nExecStart=/opt/venv/bin/python -m sglang.launch_server --tp 8\n"
         self.active = True
+        self.installed: str | None = "0.5.12"
         self.root: Path | None = None
         self.filed: list[Request] = []
 
@@ -333,6 +334,8 @@ class MadeHands:
             argv_after=(*before, "--disable-cuda-graph"),
             env_changes=(),
             notes=("the unit that is loaded differs from the files on disk: a daemon-reload is part of the apply",),
+            action=name,
+            time=time,
         )
 
     def _file(self, request: Request, title: str, cost: str, diff: str, who: str) -> None:
@@ -377,10 +380,16 @@ class MadeHands:
             argv_after=(),
         )
 
-    def rollback(self, action: ActionRow, name: str, who: str) -> None:
+    def release(self, unit: str) -> str | None:
+        return self.installed
+
+    def removed_by_hand(self, action: ActionRow) -> bool:
+        return False
+
+    def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "", retire: bool = False) -> None:
         request = Request(
             action=name,
-            kind="rollback",
+            kind="retire" if retire else "rollback",
             unit=action.unit,
             incident=action.incident,
             rule=action.rule,

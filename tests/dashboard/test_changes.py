@@ -19,6 +19,8 @@ APPLY = "/incidents/1/apply"
 CHANGES = (
     APPLY,
     "/actions/a1/rollback",
+    "/actions/a1/retire",
+    "/incidents/1/approve",
     "/guards/reset",
     "/incidents/1/resolve",
     "/incidents/1/reopen",
@@ -27,6 +29,8 @@ CHANGES = (
     "/logout",
     "/api/v1/incidents/1/apply",
     "/api/v1/actions/a1/rollback",
+    "/api/v1/actions/a1/retire",
+    "/api/v1/incidents/1/approve",
     "/api/v1/incidents/1/resolve",
 )
 

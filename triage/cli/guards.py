@@ -90,20 +90,18 @@ def reset(rule: str | None, unit: str | None) -> None:
 @click.argument("incident", type=click.IntRange(min=1))
 def approve(incident: int) -> None:
     """Say yes to the plan that waits for INCIDENT: exactly that one is applied, or nothing."""
-    from triage.autonomy import still_the_same
+    from triage.autonomy import check_same, waiting
     from triage.cli.actions import follow, hands_here
     from triage.model import Refused
     from triage.request import newest_document
-    from triage.store import Verdict
 
     with hands_here() as (requester, session):
-        waiting = next(iter(requester.store.decisions(incident=incident, limit=1)), None)
-        if waiting is None or waiting.verdict is not Verdict.WAITING or waiting.shadow:
+        prepared = next(iter(waiting(requester.store, incident)), None)
+        if prepared is None:
             raise Refused(f"nothing waits for a yes on incident {incident}: triage apply {incident} plans anew")
         view = requester.store.incident(incident)
         document_ = newest_document(view)
-        plan = requester.plan(view.incident, document_, waiting.remedy, waiting.action, waiting.plan["time"])
-        if not still_the_same(waiting, plan):
-            raise Refused(f"{plan.unit} was changed since the plan was made: triage apply {incident} plans anew")
+        plan = requester.plan(view.incident, document_, prepared.remedy, prepared.action, prepared.plan["time"])
+        check_same(prepared, plan)
         requester.apply(plan, plan.action, plan.time, session.who)
         follow(requester, plan.action)

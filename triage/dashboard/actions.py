@@ -1,4 +1,4 @@
-"""Apply and rollback, each once: the same key gives the same action, whoever asks twice.
+"""Apply, approve, retire and rollback, each once: the same key gives the same action, whoever asks twice.
 
 The action's name is made of the key, so the store itself remembers: no second table, and a retry after a crash of this
 process finds what the first try recorded. Called by `forms` and `api`, which check who asks.
@@ -9,20 +9,22 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from triage.autonomy import check_same, waiting
 from triage.dashboard.desk import Desk
 from triage.dashboard.problem import Problem
 from triage.ladder import check_evidence, first_plan
 from triage.model import InputError, Plan, Refused
 from triage.poison import check_poison
-from triage.store import ActionRow, CrashRow, IncidentView
+from triage.store import ActionRow, CrashRow, Decision, IncidentView, Verdict
 
+_PREFIX = {"rollback": "undo-", "retire": "retire-"}
 SHOWN_FOR = 3600 * 1_000_000  # microseconds for which a plan that was shown may be applied
 
 
 def action_name(incident: int, kind: str, key: str) -> str:
     """`i3-1a2b3c4d`: short to type, the same for the same key. Root takes [a-z0-9._-]{1,64}."""
     word = hashlib.sha256(f"{kind}:{key}".encode()).hexdigest()[:8]
-    return f"i{incident}-{'undo-' if kind == 'rollback' else ''}{word}"
+    return f"i{incident}-{_PREFIX.get(kind, '')}{word}"
 
 
 def find(desk: Desk, name: str) -> ActionRow | None:
@@ -111,14 +113,41 @@ def apply_once(desk: Desk, number: int, remedy: str | None, seen: Seen, key: str
     return desk.store.action(name)
 
 
-def rollback_once(desk: Desk, target: str, seen: Seen, key: str, who: str) -> ActionRow:
-    """File the rollback of an action, or give back what this key filed before.
+def prepared(desk: Desk, number: int) -> tuple[Decision, Plan]:
+    """The plan that waits for a yes on this incident, as it was made. Raises Refused where the unit changed since."""
+    found = next(iter(waiting(desk.store, number)), None)
+    if found is None:
+        raise Refused(f"nothing waits for a yes on incident {number}")
+    plan = work_out(desk, number, found.remedy, found.action, found.plan["time"])
+    check_same(found, plan)
+    return found, plan
+
+
+def approve_once(desk: Desk, number: int, seen: Seen, who: str) -> ActionRow:
+    """File the plan that waits; it carries its action's name, so a yes said twice gives the same action."""
+    number = view(desk, number).incident.number
+    with desk.filing:
+        newest = next(iter(desk.store.decisions(incident=number, limit=1)), None)
+        known = find(desk, newest.action) if newest and newest.verdict is Verdict.WAITING else None
+        if known is not None and known.incident == number:
+            return known
+        found, plan = prepared(desk, number)
+        _unchanged(seen, plan)
+        _listening(desk)
+        desk.hands.apply(plan, found.action, plan.time, who)
+    return desk.store.action(found.action)
+
+
+def rollback_once(
+    desk: Desk, target: str, seen: Seen, key: str, who: str, *, retire: bool = False
+) -> ActionRow:
+    """File the rollback of an action (`retire`: with the proof of an apply), or give back what this key filed before.
 
     Where it would do something else than was seen, nothing is filed."""
     action = find(desk, target)
     if action is None:
         raise Problem(404, "not-found", f"there is no action '{target}'")
-    name = action_name(action.incident, "rollback", key)
+    name = action_name(action.incident, "retire" if retire else "rollback", key)
     with desk.filing:
         known = find(desk, name)
         if known is not None:
@@ -128,7 +157,7 @@ def rollback_once(desk: Desk, target: str, seen: Seen, key: str, who: str) -> Ac
             raise Refused(f"action {target} is {action.state}: only one in force can be taken back")
         _unchanged(seen, desk.hands.plan_rollback(action, name, desk.now()))
         _listening(desk)
-        desk.hands.rollback(action, name, who)
+        desk.hands.rollback(action, name, who, retire=retire)
     return desk.store.action(name)
 
 

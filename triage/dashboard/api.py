@@ -1,7 +1,7 @@
 """/api/v1: the same as the pages for programs. JSON out, problem+json on error, cursors for the next page.
 
 Called by `app`. The shapes are in `shapes`; crash documents are those of `triage scan --json`. What changes something
-needs the token (the guard sees to it) and, for apply and rollback, an Idempotency-Key; a header of one's own is what no
+needs the token (the guard sees to it) and, for what restarts a unit, an Idempotency-Key; a header of one's own is what no
 foreign page can send, so that the cookie of a signed-in browser is enough there without a CSRF word.
 """
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from triage.dashboard.actions import Seen, apply_once, find, rollback_once, view, work_out
+from triage.dashboard.actions import Seen, apply_once, approve_once, find, prepared, rollback_once, view, work_out
 from triage.dashboard.desk import Desk
 from triage.dashboard.events import Pulse
 from triage.dashboard.pages import Name, Number
@@ -21,6 +21,7 @@ from triage.dashboard.shapes import (
     Action,
     ActionPage,
     ApplyBody,
+    ApproveBody,
     Crash,
     CrashPage,
     Incident,
@@ -113,6 +114,11 @@ def _incidents(router: APIRouter, desk: Desk) -> None:
         """A remedy worked out for the unit as it is now; without `remedy`, the first that fits. Changes nothing."""
         return PlanShape.of(work_out(desk, n, remedy, "preview", desk.now()))
 
+    @router.get("/incidents/{n}/waiting")
+    def waiting(n: Number) -> PlanShape:
+        """The plan that autonomy prepared and that waits for a yes (`approve`)."""
+        return PlanShape.of(prepared(desk, view(desk, n).incident.number)[1])
+
 
 def _others(router: APIRouter, desk: Desk) -> None:
     @router.get("/actions")
@@ -181,10 +187,27 @@ def _acting(router: APIRouter, desk: Desk) -> None:
         response.headers["Location"] = f"/api/v1/actions/{row.name}"
         return Action.of(row)
 
+    @router.post("/incidents/{n}/approve", status_code=202)
+    def approve(
+        request: Request, response: Response, n: Number, body: ApproveBody | None = None, key: Key = None
+    ) -> Action:
+        """Say yes to the plan that waits: exactly that one is filed, or nothing."""
+        needed(key)
+        row = approve_once(desk, n, Seen(unit_digest=body.seen_digest if body else None), who(request))
+        response.headers["Location"] = f"/api/v1/actions/{row.name}"
+        return Action.of(row)
+
     @router.post("/actions/{name}/rollback", status_code=202)
     def rollback(request: Request, response: Response, name: Name, key: Key = None) -> Action:
         """File the request to take an action back."""
         row = rollback_once(desk, name, Seen(), needed(key), who(request))
+        response.headers["Location"] = f"/api/v1/actions/{row.name}"
+        return Action.of(row)
+
+    @router.post("/actions/{name}/retire", status_code=202)
+    def retire(request: Request, response: Response, name: Name, key: Key = None) -> Action:
+        """File the request to do without a workaround: proved like an apply, and put back where that fails."""
+        row = rollback_once(desk, name, Seen(), needed(key), who(request), retire=True)
         response.headers["Location"] = f"/api/v1/actions/{row.name}"
         return Action.of(row)
 

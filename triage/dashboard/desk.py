@@ -65,8 +65,16 @@ class Hands(Protocol):
         """The unit's file without that action, as things are now. Raises Refused with the reason."""
         ...
 
-    def rollback(self, action: ActionRow, name: str, who: str) -> None:
-        """File the request to take that action back."""
+    def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "", retire: bool = False) -> None:
+        """File the request to take that action back; `retire`: with the proof of an apply."""
+        ...
+
+    def release(self, unit: str) -> str | None:
+        """Of SGLang, as installed for that unit."""
+        ...
+
+    def removed_by_hand(self, action: ActionRow) -> bool:
+        """Whether the drop-in that holds it is gone."""
         ...
 
 

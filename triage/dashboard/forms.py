@@ -1,4 +1,4 @@
-"""The pages' forms: sign in and out, apply, undo, settle. Every one answers with a redirect to a page.
+"""The pages' forms: sign in and out, apply, approve, undo, retire, settle. Every one answers with a redirect to a page.
 
 Called by `app`. The guard has checked Host, Origin and token before; here the CSRF word of the session is compared, and
 the digest that the form carries with the plan as it is now: what was not seen is not applied.
@@ -7,16 +7,16 @@ the digest that the form carries with the plan as it is now: what was not seen i
 from __future__ import annotations
 
 import hmac
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from triage.dashboard.actions import Changed, Seen, apply_once, rollback_once, view
+from triage.dashboard.actions import Changed, Seen, apply_once, approve_once, rollback_once, view
 from triage.dashboard.auth import SESSION_SECONDS, local_path
 from triage.dashboard.desk import MICRO, Desk
-from triage.dashboard.pages import Name, Number, page, preview_page
+from triage.dashboard.pages import Name, Number, page, preview_page, waiting_page
 from triage.dashboard.problem import Problem
 from triage.model import Refused
 
@@ -106,10 +106,24 @@ def _acting(router: APIRouter, desk: Desk) -> None:
             return preview_page(desk, request, n, remedy, refusal=str(error))
         return _see(f"/actions/{quote(action.name)}")
 
-    @router.post("/actions/{name}/rollback")
+    @router.post("/incidents/{n}/approve")
+    def approve(
+        request: Request, n: Number, seen_digest: Text, result_digest: Text, csrf: Text = "", agreed: Text = ""
+    ) -> Response:
+        person = _who(request, csrf)
+        if agreed != "yes":
+            return waiting_page(desk, request, n, refusal="the box was not ticked")
+        try:
+            action = approve_once(desk, n, Seen(seen_digest, result_digest), person)
+        except Refused as error:
+            return waiting_page(desk, request, n, refusal=str(error))
+        return _see(f"/actions/{quote(action.name)}")
+
+    @router.post("/actions/{name}/{way}")
     def rollback(
         request: Request,
         name: Name,
+        way: Literal["rollback", "retire"],
         key: Text,
         unit_digest: Text,
         result_digest: Text = "",
@@ -119,7 +133,7 @@ def _acting(router: APIRouter, desk: Desk) -> None:
         person = _who(request, csrf)
         if agreed != "yes":
             raise Problem(422, "invalid", "the box was not ticked; nothing was changed")
-        action = rollback_once(desk, name, Seen(unit_digest, result_digest), key, person)
+        action = rollback_once(desk, name, Seen(unit_digest, result_digest), key, person, retire=way == "retire")
         return _see(f"/actions/{quote(action.name)}")
 
 

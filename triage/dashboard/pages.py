@@ -7,7 +7,7 @@ rows, and renders one template. Sync on purpose: they run in the server's thread
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
@@ -17,13 +17,15 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from triage import __version__
+from triage.autonomy import waiting
 from triage.dashboard import views
-from triage.dashboard.actions import action_name, find, newest, view, work_out
+from triage.dashboard.actions import action_name, find, newest, prepared, view, work_out
 from triage.dashboard.desk import MICRO, Desk
 from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
 from triage.dashboard.render import slots
-from triage.model import Pending, Refused, Severity, TriageError, Unreachable
+from triage.debt import Debt, debts
+from triage.model import Pending, Plan, Refused, Severity, TriageError, Unreachable
 from triage.poison import poison
 from triage.store import ActionRow, IncidentState, IncidentView
 
@@ -89,26 +91,62 @@ def preview_page(
     rung = next((one for one in rungs if one["id"] == remedy), None)
     if rung is None:
         raise Problem(404, "not-found", f"incident {n} has no remedy '{flat(remedy)}'")
+    key, time = secrets.token_hex(12), desk.now()
+    name = action_name(found.incident.number, "apply", key)
+    values = {
+        "remedy": rung,
+        "changed": changed,
+        "command": views.apply_command(found.incident.number, remedy),
+        "key": key,
+        "time": time,
+    }
+    return _plan_page(desk, request, found, values, lambda: work_out(desk, n, remedy, name, time), refusal)
+
+
+def waiting_page(desk: Desk, request: Request, n: int, *, refusal: str = "") -> HTMLResponse:
+    """The plan that autonomy prepared, as it was made, or the reason why it may not be said yes to any more."""
+    found = view(desk, n)
+    number = found.incident.number
+    decision = next(iter(waiting(desk.store, number)), None)
+    if decision is None:
+        raise Problem(404, "not-found", f"nothing waits for a yes on incident {number}")
+    document = newest(found).document
+    rungs = document["matches"][0]["remedies"] if document["matches"] else ()
+    unknown = {"id": decision.remedy, "title": decision.remedy, "confirmed": False}
+    values = {
+        "remedy": next((one for one in rungs if one["id"] == decision.remedy), unknown),
+        "changed": "",
+        "command": f"sudo triage guards approve {number}",
+        "decision": decision,
+    }
+    return _plan_page(desk, request, found, values, lambda: prepared(desk, number)[1], refusal)
+
+
+def _plan_page(
+    desk: Desk,
+    request: Request,
+    found: IncidentView,
+    more: Mapping[str, Any],
+    work: Callable[[], Plan],
+    refusal: str,
+) -> HTMLResponse:
     plan = None
     pending = False
-    key, time = secrets.token_hex(12), desk.now()
+    rung, changed = more["remedy"], more["changed"]
     try:
-        plan = work_out(desk, n, remedy, action_name(found.incident.number, "apply", key), time)
+        plan = work()
     except (Refused, Unreachable) as error:
         pending = isinstance(error, Pending) and not refusal
         refusal = refusal or str(error)
     values = {
         "i": views.item(found.incident, desk.rules, desk.now()),
-        "remedy": rung,
         "plan": plan,
         "refusal": refusal,
         "pending": pending,
-        "changed": changed,
         "button": desk.hands.listening(),
         "root": desk.hands.root,
-        "command": views.apply_command(found.incident.number, remedy),
-        "key": key,
-        "time": time,
+        "decision": None,
+        **more,
     }
     status_code = 200 if pending or not (refusal or changed) else 409
     answer = page(
@@ -154,6 +192,10 @@ def _incidents(router: APIRouter, desk: Desk) -> None:
     def preview(request: Request, n: Number, remedy: Annotated[str, Path(max_length=200)]) -> HTMLResponse:
         return preview_page(desk, request, n, remedy)
 
+    @router.get("/incidents/{n}/waiting")
+    def waiting_(request: Request, n: Number) -> HTMLResponse:
+        return waiting_page(desk, request, n)
+
 
 def _actions(router: APIRouter, desk: Desk) -> None:
     @router.get("/actions")
@@ -163,6 +205,7 @@ def _actions(router: APIRouter, desk: Desk) -> None:
             "rows": [views.action_view(row, desk.now()) for row in rows.rows],
             "next_page": f"/actions?{urlencode({'before': rows.next})}" if rows.next else None,
             "held": desk.store.guarded(),
+            "waiting": waiting(desk.store),
         }
         return page(desk, request, "actions.html", "Actions", values, here="/actions")
 
@@ -171,26 +214,29 @@ def _actions(router: APIRouter, desk: Desk) -> None:
         row = find(desk, name)
         if row is None:
             raise Problem(404, "not-found", f"there is no action '{name}'")
-        undone = [one for one in desk.store.incident(row.incident).actions if one.target == name]
+        tries = len([one for one in desk.store.incident(row.incident).actions if one.target == name])
         values = {
             "a": views.action_view(row, desk.now()),
             "button": desk.hands.listening(),
             "root": desk.hands.root,
             "command": views.rollback_command(name),
-            "key": f"undo-{name}-{len(undone)}",  # the same on every look, another one after a try that failed
+            "key": f"undo-{name}-{tries}",  # the same on every look, another one after a try that failed
+            "due": debt_of(desk, row),
             **undo_values(desk, row),
         }
         return page(desk, request, "action.html", f"{row.title or row.remedy}: {row.state}", values, here="/actions")
 
     @router.get("/workarounds")
     def workarounds(request: Request) -> HTMLResponse:
-        known = desk.store.retirements()
-        values = {
-            "rows": [views.action_view(row, desk.now()) for row in desk.store.workarounds()],
-            "mended": {name: rule.fixed_in for name, rule in desk.rules.items() if rule.fixed_in},
-            "known": known,
-        }
+        found = debts(desk.store, desk.hands, desk.rules.get, None, desk.now())
+        values = {"rows": [(views.action_view(one.action, desk.now()), one) for one in found]}
         return page(desk, request, "workarounds.html", "Workarounds", values, here="/workarounds")
+
+
+def debt_of(desk: Desk, row: ActionRow) -> Debt | None:
+    """When this one may go; None of what is not in force."""
+    found = debts(desk.store, desk.hands, desk.rules.get, row.unit, desk.now()) if row.in_force else []
+    return next((one for one in found if one.action.name == row.name), None)
 
 
 def undo_values(desk: Desk, row: ActionRow) -> dict[str, Any]:
@@ -322,6 +368,7 @@ def incident_page(desk: Desk, request: Request, found: IncidentView, number: int
         "timeline": [views.moment(row) for row in reversed(found.timeline)],
         "standing": views.standing(found.actions, now),
         "poison": poison(found),
+        "waiting": next(iter(waiting(desk.store, found.incident.number)), None),
     }
     title = f"#{found.incident.number} {found.incident.title}"
     return page(desk, request, "incident.html", title, values, here="/incidents")

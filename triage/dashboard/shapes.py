@@ -353,6 +353,12 @@ class ApplyBody(BaseModel):
     seen_digest: str | None = Field(default=None, max_length=64, description="of the plan that was seen")
 
 
+class ApproveBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    seen_digest: str | None = Field(default=None, max_length=64, description="of the plan that was seen")
+
+
 class MuteBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

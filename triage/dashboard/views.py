@@ -270,6 +270,7 @@ class ActionView:
     incident: int
     rule: str
     cost: str
+    speeds: str  # measured, before and after
     state: str
     tone: str
     text: str
@@ -306,6 +307,7 @@ def action_view(row: ActionRow, now: int) -> ActionView:
         incident=row.incident,
         rule=row.rule,
         cost=row.cost,
+        speeds=row.speeds,
         state=row.state,
         tone=_TONES.get(row.state, ""),
         text=row.text,

@@ -267,6 +267,10 @@ class Store:
         with self._database.read() as tx:
             return query.action(tx, name)
 
+    def knows_action(self, name: str) -> bool:
+        with self._database.read() as tx:
+            return query.knows_action(tx, name)
+
     def tried(self, unit: str, host: str | None = None) -> tuple[Tried, ...]:
         """The remedies that were carried out on this unit (of this host), newest first, and which of them failed."""
         with self._database.read() as tx:

@@ -146,6 +146,10 @@ def action(tx: Connection, name: str) -> ActionRow:
     return _action_rows(tx, [row])[0]
 
 
+def knows_action(tx: Connection, name: str) -> bool:
+    return tx.execute(select(actions.c.name).where(actions.c.name == name)).first() is not None
+
+
 def workarounds(tx: Connection, unit: str | None) -> tuple[ActionRow, ...]:
     """Actions in force, in the order they were applied."""
     wanted = and_(actions.c.kind == "apply", actions.c.state.in_((*IN_FORCE, ActionState.ROLLBACK_FAILED)))
