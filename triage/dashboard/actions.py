@@ -138,9 +138,7 @@ def approve_once(desk: Desk, number: int, seen: Seen, who: str) -> ActionRow:
     return desk.store.action(found.action)
 
 
-def rollback_once(
-    desk: Desk, target: str, seen: Seen, key: str, who: str, *, retire: bool = False
-) -> ActionRow:
+def rollback_once(desk: Desk, target: str, seen: Seen, key: str, who: str, *, retire: bool = False) -> ActionRow:
     """File the rollback of an action (`retire`: with the proof of an apply), or give back what this key filed before.
 
     Where it would do something else than was seen, nothing is filed."""

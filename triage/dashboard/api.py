@@ -1,8 +1,8 @@
 """/api/v1: the same as the pages for programs. JSON out, problem+json on error, cursors for the next page.
 
 Called by `app`. The shapes are in `shapes`; crash documents are those of `triage scan --json`. What changes something
-needs the token (the guard sees to it) and, for what restarts a unit, an Idempotency-Key; a header of one's own is what no
-foreign page can send, so that the cookie of a signed-in browser is enough there without a CSRF word.
+needs the token (the guard sees to it) and, for what restarts a unit, an Idempotency-Key; a header of one's own is what
+no foreign page can send, so that the cookie of a signed-in browser is enough there without a CSRF word.
 """
 
 from __future__ import annotations

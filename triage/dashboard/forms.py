@@ -7,7 +7,7 @@ the digest that the form carries with the plan as it is now: what was not seen i
 from __future__ import annotations
 
 import hmac
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Request
@@ -119,11 +119,11 @@ def _acting(router: APIRouter, desk: Desk) -> None:
             return waiting_page(desk, request, n, refusal=str(error))
         return _see(f"/actions/{quote(action.name)}")
 
-    @router.post("/actions/{name}/{way}")
+    @router.post("/actions/{name}/rollback")
+    @router.post("/actions/{name}/retire")
     def rollback(
         request: Request,
         name: Name,
-        way: Literal["rollback", "retire"],
         key: Text,
         unit_digest: Text,
         result_digest: Text = "",
@@ -133,7 +133,8 @@ def _acting(router: APIRouter, desk: Desk) -> None:
         person = _who(request, csrf)
         if agreed != "yes":
             raise Problem(422, "invalid", "the box was not ticked; nothing was changed")
-        action = rollback_once(desk, name, Seen(unit_digest, result_digest), key, person, retire=way == "retire")
+        retire = request.url.path.endswith("/retire")
+        action = rollback_once(desk, name, Seen(unit_digest, result_digest), key, person, retire=retire)
         return _see(f"/actions/{quote(action.name)}")
 
 
