@@ -170,11 +170,11 @@ class Machine:
         self.time += 1000
         return self.time
 
-    def carrier(self, policy: Callable[[], Policy] | None = None) -> Carrier:
+    def carrier(self, policy: Callable[[], Policy] | None = None, proof: Proof | None = None) -> Carrier:
         allowed = Policy.parse(
             'units=["sglang*"]\n[flags]\n"*"=".*"\n[environment]\n"*"=".*"\n[directives]\n"*"=".*"\n'
         )
-        proof = FakeProof(self.manager)
+        proof = proof or FakeProof(self.manager)
         return Carrier(self.ledger, self.manager, Place(self.folder), proof, policy or (lambda: allowed), self.clock)
 
     def plan(self, *edits: Edit, action: str = "i3-1") -> Plan:

@@ -10,6 +10,8 @@ import pytest
 from tests.remedy.fixtures import DISABLE_GRAPH
 from tests.remedy.machine import NOW, UNIT, USELESS, Machine
 from triage.actions.policy import Policy
+from triage.actions.probe import Answer
+from triage.actions.readiness import Limits, Proof
 from triage.model import ActionResult, ActionState, Edit, Refused, Request, StepState
 from triage.units.dropin import standing
 
@@ -50,6 +52,42 @@ def test_what_does_not_cure_is_taken_back(machine: Machine) -> None:
     assert "the server went away" in record.result.text
     assert "old file is back" in record.result.text
     assert "--max-running-requests" not in machine.manager.facts()["command"][0]
+
+
+@pytest.mark.parametrize(
+    ("loads", "state", "said"),
+    [
+        (90, ActionState.VERIFIED, "ready after 90 s"),
+        (290, ActionState.VERIFIED, "ready after 290 s"),
+        (400, ActionState.ROLLED_BACK, "not ready within 300 s"),
+    ],
+)
+def test_a_server_that_loads_for_long_is_waited_for_up_to_the_limit(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, loads: int, state: ActionState, said: str
+) -> None:
+    clock, started, restart = [0.0], [0.0], machine.manager.restart
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    def start(name: str) -> None:
+        started[0] = clock[0]
+        restart(name)
+
+    before = machine.files()
+    machine.manager.crash()
+    monkeypatch.setattr(machine.manager, "restart", start)
+    up = "triage.actions.readiness.healthy"
+    monkeypatch.setattr(up, lambda at: (clock[0] - started[0] >= loads, "loading"))
+    monkeypatch.setattr("triage.actions.readiness.probe", lambda *_: Answer(True, "answered 'ready'", 0.4))
+    proof = Proof(machine.manager, Limits(ready=300), lambda: clock[0], sleep)
+    request = machine.apply_request()
+    machine.ledger.claim(request)
+    record = machine.carrier(proof=proof).carry(request)
+    assert record.result.state is state
+    assert said in record.result.text
+    assert (machine.files() == before) is (state is ActionState.ROLLED_BACK)
+    assert machine.manager.facts()["starts"] == (1 if state is ActionState.VERIFIED else 2)
 
 
 def test_a_second_action_that_fails_leaves_the_first_in_force(machine: Machine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -136,10 +138,8 @@ def test_a_server_that_hangs_is_asked_once_and_no_more(store: Store, server: Sta
     assert generations(server) == 4
 
 
-def reply(handler: Any) -> None:
-    import json
-
-    data = json.dumps(SOUND).encode()
+def reply(handler: Any, body: Any = SOUND) -> None:
+    data = json.dumps(body).encode()
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
@@ -154,6 +154,40 @@ def test_a_stopped_worker_goes_on_where_it_was(store: Store, server: StandIn) ->
     assert f"soak {found.sent}/30" in found.words
     assert soak(store, manager(server)).state is ProofState.WINDOW
     assert generations(server) == 30
+
+
+class Killed(BaseException):
+    """kill -9: nothing in the code under test catches it."""
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 17, 29, 30, 31])
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_killed_worker_comes_to_the_same_verdict(store: Store, server: StandIn, after: int, sound: bool) -> None:
+    """Whatever was not noted is asked again; the verdict is filed once."""
+    apply(store)
+    _answers(server, lambda number: sound or number < 25)
+    left = [after]
+
+    def wait(_: float) -> bool:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return False
+
+    [row] = store.soaking()
+    with contextlib.suppress(Killed):
+        Soak(store, Proof(manager(server), Limits()), row, lambda _: False, wait, lambda: AFTER).run()  # type: ignore[arg-type]
+    found = soak(store, manager(server)) if store.soaking() else proved(store)
+    assert found.state is (ProofState.WINDOW if sound else ProofState.FAILED)
+    assert len(store.wanted_rollbacks()) == (not sound)
+
+
+def _answers(server: StandIn, sound: Callable[[int], bool]) -> None:
+    """Sound answers, and empty ones where `sound` says so of the generation's number."""
+    served = iter(range(10_000))
+    empty = {"choices": [{"text": "", "message": {"content": ""}}]}
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        server.answers[path] = lambda handler: reply(handler, SOUND if sound(next(served)) else empty)
 
 
 def test_half_the_speed_is_a_failure_unless_it_was_announced(store: Store, server: StandIn) -> None:
