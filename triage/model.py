@@ -198,6 +198,8 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """One place in a stack."""
+
     path: str  # as printed
     function: str
     line: int | None
@@ -342,6 +344,8 @@ class CrashEvent:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
+    """What makes two crashes the same."""
+
     version: int
     key: str  # short hex
     title: str  # in words
@@ -378,6 +382,8 @@ AS_SET = Verify()
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
+    """One way out of a crash, filled in for it."""
+
     id: str
     kind: str  # flag env unit upgrade downgrade install system model hardware request advice
     title: str
@@ -392,6 +398,8 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Match:
+    """A rule that means a crash."""
+
     rule: str
     rule_digest: str
     title: str
@@ -431,6 +439,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FindingEvent:
+    """A crash, named, and what became of it."""
+
     change: Change
     finding: Finding
 

@@ -34,7 +34,7 @@ STYLES = {
 
 def clean(text: str) -> str:
     """One line without control, format and half characters; what was there shows as a space or '?'."""
-    return "".join(_shown(character) for character in text)
+    return text if text.isprintable() else "".join(_shown(character) for character in text)
 
 
 def _shown(character: str) -> str:

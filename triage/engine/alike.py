@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -64,8 +64,11 @@ class _Guess:
     cost: int
 
 
-def common_story(bodies: list[Traceback], cost: Cost, *, whole: bool) -> tuple[Step, ...] | None:
-    """The story all tell: the `whole` one, or as far as the first has told it to its end."""
+def common_story(
+    bodies: list[Traceback], cost: Cost, *, whole: bool
+) -> tuple[tuple[Step, ...], Mapping[str, str]] | None:
+    """The story all tell: the `whole` one, or as far as the first has told it to its end; and what stands behind its
+    lines: source lines, marks."""
     kind = cache(_kind)  # the same lines come once from each
     heard = _heard(bodies, kind)
     steps = [item for item in heard if item[1][0] not in ("source", "marks")]
@@ -98,7 +101,7 @@ def common_story(bodies: list[Traceback], cost: Cost, *, whole: bool) -> tuple[S
     best = told[0] if told else None
     if best is None or any(guess.cost == best.cost and guess.story is not best.story for guess in told[1:]):
         return None
-    return best.story.steps
+    return best.story.steps, sources
 
 
 def _heard(bodies: list[Traceback], kind: Callable[[str], str]) -> list[tuple[int, Step]]:
@@ -216,9 +219,10 @@ def _behind(bodies: list[Traceback], kind: Callable[[str], str]) -> dict[str, st
     return {text: counts.most_common(1)[0][0] for text, counts in votes.items()} | behind
 
 
-def retell(mates: list[Traceback], bodies: list[Traceback], story: tuple[Step, ...], *, whole: bool) -> bool:
-    """Some of them get the story as their own, with source lines and marks; False where it comes to no exception."""
-    behind = _behind(bodies, cache(_kind))
+def retell(
+    mates: list[Traceback], bodies: list[Traceback], story: tuple[Step, ...], behind: Mapping[str, str], *, whole: bool
+) -> bool:
+    """Some of them get the story as their own, with what stands behind; False where it comes to no exception."""
     pool: dict[str, list[Line]] = defaultdict(list)
     for body in bodies:
         for _, text, line in body.heard:

@@ -67,6 +67,8 @@ class Lane:
 
 @dataclass(slots=True)
 class Report:
+    """Something that the open crash, or nobody yet, has to know."""
+
     news: News
     lane: Lane
     body: Traceback | Dump
@@ -77,6 +79,8 @@ class Report:
 
 @dataclass(slots=True)
 class Lanes:
+    """All writers of one invocation."""
+
     _lanes: OrderedDict[Key, Lane] = field(default_factory=OrderedDict)
     _open: list[Lane] = field(default_factory=list)
     _mixing: Mixing = field(default_factory=Mixing)

@@ -95,7 +95,8 @@ class Mixing:
         if len(able) < 2:
             return able[0] if able else None
         scores: dict[tuple[object, ...], tuple[int, bool]] = {}  # ranks in step stand at one place: it is judged once
-        best = max(able, key=lambda lane: self._fit(lane, bare, form, scores))
+        fits = [self._fit(lane, bare, form, scores) for lane in able]
+        best = able[fits.index(max(fits))]
         if isinstance(best.body, Traceback) and best.body.waiting:
             _join([lane.body for lane in able if isinstance(lane.body, Traceback) and lane.body.waiting])
         return best
@@ -151,11 +152,11 @@ class Mixing:
         if not mix.grown:
             return []
         whole = over or not waiting
-        story = common_story(mix.bodies, self._cost, whole=whole)
-        if story is None:
+        found = common_story(mix.bodies, self._cost, whole=whole)
+        if found is None:
             return []
         mates = [mate for mate in mix.bodies if whole or mate.done]
-        if not retell(mates, mix.bodies, story, whole=whole):
+        if not retell(mates, mix.bodies, *found, whole=whole):
             return []
         mix.told = over
         return mates

@@ -100,6 +100,8 @@ class Run:
         """When something is to be closed, in log time."""
         if self.ending.at is not None:
             return self.ending.at
+        if self._half is None and not self._payloads and self._burst.empty:
+            return None
         open_since = None if self._burst.empty else self._since()
         dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
         dues += [due for due in (self._records.due,) if due is not None]
@@ -229,7 +231,7 @@ class Run:
         if self._margin is None:
             return parsed
         text = self._margin.off(parsed.text)
-        return parsed if text is parsed.text else replace(parsed, text=text)
+        return parsed if text is parsed.text else parsed._replace(text=text)
 
     def _read(self, line: Line, parsed: Parsed) -> list[CrashEvent]:
         """One line that is the process's own."""

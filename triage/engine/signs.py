@@ -34,6 +34,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sign:
+    """What a line says."""
+
     name: str  # lines of one name fold into one failure
     kind: Kind
     role: Role
@@ -281,9 +283,7 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("Capture cuda graph failed: ", r"Capture cuda graph failed: ", "Exception"),
 )
 
-_COMPILED = tuple((anchor, re.compile(expression), make) for anchor, expression, make in _LINES) + tuple(
-    (anchor, re.compile(expression), _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES
-)
+_ALL = _LINES + tuple((anchor, expression, _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES)
 
 # Exceptions that only say that somebody else is gone.
 _PEER_LOST = re.compile(
@@ -312,10 +312,10 @@ FATAL_LEAD = re.compile(
 
 
 def read(text: str) -> Sign | None:
-    """The sign of one line, or None."""
-    for anchor, expression, make in _COMPILED:
+    """The sign of one line, or None. An expression is compiled for the first line with its anchor: most never are."""
+    for anchor, expression, make in _ALL:
         if anchor in text:
-            match = expression.match(text)
+            match = re.match(expression, text)
             if match is not None:
                 return make(match, text)
     return None
@@ -331,7 +331,7 @@ def peer_lost(name: str, message: str) -> bool:
 
 _CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread |Exception ignored in")
 _LEADS = ("xception", "router init state", "Initialization failed", "Process-")  # each lead-in holds one of them
-WORDS = (*(anchor for anchor, _, _ in _COMPILED), *_LEADS)  # for the gate: no other line is a sign or a lead-in
+WORDS = (*(anchor for anchor, _, _ in _ALL), *_LEADS)  # for the gate: no other line is a sign or a lead-in
 
 
 def lead_in(previous: str) -> str:

@@ -63,9 +63,12 @@ def is_one_of(exception: str, wanted: tuple[str, ...]) -> bool:
 
 def stands_at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
     """Do the globs mean this frame? `Class.method`, as newer Pythons print it, is the method too."""
-    names = (frame.function, frame.function.rsplit(".", 1)[-1])
+    file, names = frame.file, (frame.function, frame.function.rsplit(".", 1)[-1])
     return any(
-        fnmatch.fnmatchcase(frame.file, pattern.file)
-        and any(fnmatch.fnmatchcase(name, pattern.function) for name in names)
-        for pattern in patterns
+        _fits(file, pattern.file) and any(_fits(name, pattern.function) for name in names) for pattern in patterns
     )
+
+
+def _fits(name: str, glob: str) -> bool:
+    """Most globs are plain names, and to make an expression of each would cost more than all else here."""
+    return name == glob or (any(sign in glob for sign in "*?[") and fnmatch.fnmatchcase(name, glob))
