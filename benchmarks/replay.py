@@ -1,4 +1,4 @@
-"""A folder of journals through the whole pipeline into a fresh SQLite file: what `watch` does, but to the end only."""
+"""A folder of journals through the whole pipeline into an SQLite file: what `watch` does, but to the end only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ from triage.sources import open_source
 from triage.store import open_store
 
 
+def write_store(path: Path) -> Path:
+    """An empty database with its tables."""
+    open_store(Settings(database=f"sqlite:///{path}"), upgrade=True).close()
+    return path
+
+
 def main(folder: str, database: str) -> None:
-    Path(database).unlink(missing_ok=True)
     store = open_store(Settings(database=f"sqlite:///{database}"), upgrade=True)
     book, assembler = Rulebook.load(rule_folders()), Assembler()
     source = open_source(f"journal:{folder}", gate=Gate(assembler))
