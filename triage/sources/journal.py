@@ -10,16 +10,15 @@ also tells how many entries a vacuum took away under us.
 
 The reader is libsystemd's, by systemd-python's lowest layer (`journal.Reader` converts every field and costs ten times
 as much). Its traps (systemd 252): without `fileno()` before the first read it never sees a file that a rotation makes,
-and dies of SIGBUS when an old one is vacuumed; journald wakes its readers up to 250 ms late, so we look every 20 ms;
-`seek_cursor` takes any cursor and lands somewhere near, only `test_cursor` knows; after `seek_tail` one step back comes
-first; one reader, one thread.
+and dies of SIGBUS when an old one is vacuumed; journald wakes its readers up to 250 ms late, and others wake them for
+each entry, so we do not wait but look every 40 ms; `seek_cursor` takes any cursor and lands somewhere near, only
+`test_cursor` knows; after `seek_tail` one step back comes first; one reader, one thread.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
-import select
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -35,7 +34,7 @@ from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, pro
 from triage.sources.sieve import Sieve
 
 BATCH = 256  # entries read before the pipeline has its turn
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.04
 QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
 THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
 
@@ -76,7 +75,6 @@ class JournalSource:
         self._shaken = False  # files came or went since the last cursor
         self._notices: list[str] = []
         self._gap = 0  # entries that are missing here; -1: some
-        self._poller: select.poll | None = None
         self._closed = False
         self._reader = self._open()
 
@@ -118,11 +116,11 @@ class JournalSource:
 
     def _follow(self) -> Iterator[Batch]:
         """For ever; empty batches in quiet."""
-        ended, spoke = False, 0.0
+        ended, spoke, invalidate = False, 0.0, _systemd().INVALIDATE
         while not self._closed:
             if ended:
                 self._wait()
-            self._shaken |= self._reader.process() == _systemd().INVALIDATE
+            self._shaken |= self._reader.process() == invalidate
             lines, ended = self._collect(None)
             present = time.monotonic()
             if lines or not ended or self._notices or present - spoke >= QUIET_SECONDS:
@@ -137,10 +135,7 @@ class JournalSource:
             self._reader = self._open()
             self._resume()
             return
-        if self._poller is None:
-            self._poller = select.poll()
-            self._poller.register(self._reader.fileno(), self._reader.get_events())
-        self._poller.poll(LOOK_SECONDS * 1000)
+        time.sleep(LOOK_SECONDS)
 
     def _collect(self, limit: int | None) -> tuple[list[Line], bool]:
         """Up to BATCH entries; whether that was the end."""
@@ -250,7 +245,7 @@ class JournalSource:
     def _resume(self) -> None:
         """Stand on the cursor's entry, so that the next one follows. If it is gone, say what is missing; if it is no
         cursor at all, forget it."""
-        self._shaken, self._poller = False, None
+        self._shaken = False
         before = self._cursor
         if before is None:
             return

@@ -104,10 +104,10 @@ class Sieve:
 
     def _pass(self, known: _Known, pids: list[bytes]) -> None:
         self._unread += len(pids)
-        for pid, count in Counter(pids).items():
+        for pid in pids:
             unit = known[pid]
             if unit is not None:
-                self._passed[unit] += count
+                self._passed[unit] += 1
 
     def _meet(self, reader: Any, known: _Known, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
         """The entry the reader stands on has a word, or is of a process that is not known. True: ask the gate anew."""
