@@ -283,7 +283,9 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("Capture cuda graph failed: ", r"Capture cuda graph failed: ", "Exception"),
 )
 
-_ALL = _LINES + tuple((anchor, expression, _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES)
+_ALL = _LINES + tuple(
+    (anchor, expression, _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES
+)
 
 # Exceptions that only say that somebody else is gone.
 _PEER_LOST = re.compile(
