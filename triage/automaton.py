@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import ahocorasick_rs
 
+FAST = 64  # words that the library seeks with vector instructions
 CROWDED = 1024  # bytes to each piece: less, and the words are sought at once
 
 
@@ -29,7 +30,7 @@ class Automaton:
 class Spots:
     """Where in a block of lines any of the words stands.
 
-    The library seeks up to 64 words with vector instructions, more of them four times as slowly. So it is `pieces` that
+    The library seeks `FAST` words with vector instructions, more of them four times as slowly. So it is `pieces` that
     are sought, parts of words that many of them share, and words that hold no piece; only lines in which one stands are
     searched for the words themselves. Where that is every other line (a storm of tracebacks) nothing is gained, and the
     block is searched for the words at once; so it is where a word of one letter stands (colours).
@@ -38,19 +39,20 @@ class Spots:
     def __init__(self, words: Sequence[str], pieces: Sequence[str] = ()) -> None:
         self._letters = tuple(word.encode() for word in words if len(word) == 1)
         rest = (word for word in words if len(word) > 1 and not any(piece in word for piece in pieces))
-        self.pieces = (*pieces, *rest)
-        self._pieces = _seek(self.pieces)
+        every = (*pieces, *rest)
+        parts = -(-len(every) // FAST) or 1
+        self._pieces = [_seek(every[n::parts]) for n in range(parts)]
         self._words = _seek(words)
 
     def __call__(self, block: bytes) -> list[int]:
         """Offsets, ascending: at least one in each line that holds a word. A word that begins inside another may go
         untold, which is no loss, as both stand in one line."""
-        found = self._pieces(block)
+        found = sorted(hit[1] for seek in self._pieces for hit in seek(block))
         if len(found) > len(block) // CROWDED or any(letter in block for letter in self._letters):
             return [hit[1] for hit in self._words(block)]
         spots: list[int] = []
         end = 0
-        for _, at, _ in found:
+        for at in found:
             if at >= end:
                 start = block.rfind(b"\n", 0, at) + 1
                 end = block.find(b"\n", at) + 1 or len(block)

@@ -51,7 +51,7 @@ _READERS = (
 PIECES = (
     *("glang", "GLang", "text", "nput", "utput", "prompt", "content", "messages", " line "),
     *("rror", "rrupt", "ailed", "emory", "imeout", "ignal", "atchdog", "fault", "exit", "erminate", "nvalid ", "not "),
-    *("CUDA", "STATUS_", "SIGQ", "SIGT", "apture ", "Load weight", "rocess"),
+    *("CUDA", "NCCL ", "STATUS_", "received", "apture ", "Load weight", "rocess"),
 )
 CONTEXT = aside.LINES  # lines before one that may begin a traceback are handed on with it
 _BEGINS = tuple(word.encode() for word in tracelines.BEGINS)

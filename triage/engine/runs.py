@@ -100,7 +100,7 @@ class Run:
         """When something is to be closed, in log time."""
         if self.ending.at is not None:
             return self.ending.at
-        if self._half is None and not self._payloads and self._burst.empty:
+        if self._half is None and self._records.due is None and self._burst.empty:
             return None
         open_since = None if self._burst.empty else self._since()
         dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
@@ -239,7 +239,7 @@ class Run:
         line = kept(line)
         if len(text) > MAX_TEXT:
             text = text[:MAX_TEXT]
-            parsed = replace(parsed, text=text)
+            parsed = parsed._replace(text=text)
         pid = line.pid if line.pid is not None else parsed.pid
         if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
             self.progress.work(line)
