@@ -13,7 +13,7 @@ import pytest
 from tests.store.made import REMEDY, SECOND, T0, UNIT, closed, made_finding, made_result, record
 from triage.autonomy import Deciding, Facts, level_of, objections, open_window
 from triage.document import finding_document
-from triage.model import ActionState, Finding, Grade, InputError, Level, Outcome, Plan, Refused, UnitEnd
+from triage.model import ActionState, Finding, Grade, InputError, Level, Outcome, Pending, Plan, Refused, UnitEnd
 from triage.settings import Autonomy, AutonomyRule, load_settings
 from triage.store import IncidentRow, Store, Verdict
 
@@ -193,6 +193,24 @@ def test_it_is_filed_once_where_nothing_speaks_against_it(store: Store, hands: F
     (decision,) = store.decisions()
     assert (decision.verdict, decision.level, decision.remedy) == (Verdict.FILED, Level.AUTOMATIC, "no-graph")
     assert any("applies by itself" in line.text for line in store.incident(1).timeline)
+
+
+def test_while_the_server_is_asked_for_its_flags_the_decision_waits_and_the_worker_does_not(
+    store: Store, hands: FakeHands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(store)
+    worker = deciding(Autonomy(level=Level.PROPOSE), store, hands)
+    answered = hands.plan
+
+    def pending(*_: Any) -> Plan:
+        raise Pending("the server is being asked")
+
+    monkeypatch.setattr(hands, "plan", pending)
+    assert worker.round(LATER) == 0
+    assert store.decisions() == ()
+    monkeypatch.setattr(hands, "plan", answered)
+    assert worker.round(LATER + SECOND) == 1
+    assert [one.verdict for one in store.decisions()] == [Verdict.PROPOSED]
 
 
 def test_without_a_history_it_is_proposed_and_the_reason_said(store: Store, hands: FakeHands) -> None:

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from triage.ladder import check_evidence, first_plan
-from triage.model import Level, Plan, Refused, TriageError
+from triage.model import Level, Pending, Plan, Refused, TriageError
 from triage.poison import check_poison
 from triage.rulebase.rule import Rule
 from triage.settings import WINDOW, Autonomy
@@ -132,28 +132,31 @@ class Deciding:
         for crash in self._store.undecided(now - self._settings.fresh_seconds * SECOND):
             level = level_of(self._settings, crash.rule or "", crash.unit)
             if level is not Level.OBSERVE:
-                self._decide(crash, level, now)
-                done += 1
+                done += self._decide(crash, level, now)
         return done
 
-    def _decide(self, crash: CrashRow, level: Level, now: int) -> None:
+    def _decide(self, crash: CrashRow, level: Level, now: int) -> bool:
+        """False where that has to wait: the server is being asked for its flags, and the worker waits for nobody."""
         incident = self._store.incident(crash.incident).incident
         decision = Decision(crash.number, crash.incident, crash.unit, crash.rule or "", level, decided_at=now)
         try:
             plan = self._plan(incident, crash, now)
+        except Pending:
+            return False
         except TriageError as reason:
             self._keep(replace(decision, verdict=Verdict.HELD, text=str(reason)))
-            return
+            return True
         decision = replace(decision, remedy=plan.remedy, action=plan.action, plan=plan_facts(plan))
         told = f"{plan.title} ({plan.remedy})"
         if level is Level.AUTOMATIC:
             against = objections(self._facts(incident, crash, plan, now), self._settings.history)
             if not against:
                 self._act(replace(decision, text=told), plan, now)
-                return
+                return True
             told += f"; not by itself: {'; '.join(against)}"
         verdict = Verdict.WAITING if level is Level.APPROVE else Verdict.PROPOSED
         self._keep(replace(decision, verdict=verdict, text=told))
+        return True
 
     def _plan(self, incident: IncidentRow, crash: CrashRow, now: int) -> Plan:
         check_evidence(crash.document)

@@ -25,6 +25,7 @@ class Inquiry:
 
     def __init__(self, spool: Spool, folder: Path, patience: float = PATIENCE) -> None:
         self.spool, self.folder, self.patience = spool, folder, patience
+        self._asking: dict[str, subprocess.Popen[bytes]] = {}  # a private one-shot that was started for a unit
         self._silent: set[str] = set()  # units that gave no answer: not waited for again, rung after rung
 
     def parser(
@@ -51,7 +52,9 @@ class Inquiry:
         """File the question, wait for a new answer."""
         try:
             (self.spool.folder / asking.ASKS).mkdir(parents=True, exist_ok=True, mode=0o700)
-            child = None if asking.filed(self.spool.folder, unit) else rouse()
+            child = self._asking.pop(unit, None)
+            if child is None:  # who looks again and again starts one process, not many
+                child = None if asking.filed(self.spool.folder, unit) else rouse()
         except OSError:
             return None
         until = time.monotonic() + self.patience
@@ -67,6 +70,8 @@ class Inquiry:
             time.sleep(0.1)
         if self.patience:
             return None
+        if child is not None:
+            self._asking[unit] = child
         raise Pending(f"the server of {unit} is being asked for its flags, which takes up to a minute: look again then")
 
 

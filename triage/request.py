@@ -131,12 +131,21 @@ class Requester:
         return replace(result, verify=self._profile(document, rule, found))
 
     def _work_out(
-        self, unit_name: str, incident: int, rule: str, found: Remedy, document: Mapping[str, Any], name: str, time: int
+        self,
+        unit_name: str,
+        incident: int,
+        rule: str,
+        found: Remedy,
+        document: Mapping[str, Any],
+        name: str,
+        time: int,
+        *,
+        ask: bool = True,
     ) -> Plan:
         policy = self._policy()
         unit, owner = self._unit(unit_name)
         ours = self.root is None and owner is None
-        parser, unasked = self.inquiry.parser(unit, self.listening, self._rouse) if ours else (None, "")
+        parser, unasked = self.inquiry.parser(unit, self.listening, self._rouse) if ours and ask else (None, "")
         release = parser.release if parser else installed(unit, self._root)
         release = release or document.get("sglang_version")  # in a container only the log tells
         found = hinted(respelled(found, release, parser), spelled(effective(unit)), release)
@@ -221,7 +230,7 @@ class Requester:
         """The crash came back without what was retired: the same edits again, as the unit is now."""
         now, old = self.clock(), self.store.action(retired.target or "")
         cure = Remedy(old.remedy, "flag", old.title, old.cost, True, old.edits, applicable=True)
-        again = self._work_out(old.unit, old.incident, old.rule, cure, {}, name, now)
+        again = self._work_out(old.unit, old.incident, old.rule, cure, {}, name, now, ask=False)
         again = replace(again, verify=old.proof.profile if old.proof else self._usual())
         request = replace(self._request(again, name, now, reason), target=retired.name)
         self.store.still_needed(old.name, name, self.release(old.unit) or UNKNOWN)

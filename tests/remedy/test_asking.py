@@ -14,7 +14,7 @@ from triage.actions import asking
 from triage.actions.asking import ANSWERS, ASKS, answer_all, asked, filed, load, take_asks, transient
 from triage.actions.spool import Spool
 from triage.inquiry import Inquiry
-from triage.model import Edit, Refused, Remedy, Unit, UnitFile
+from triage.model import Edit, Pending, Refused, Remedy, Unit, UnitFile
 from triage.remedy import plan
 from triage.rulebase.offer import respelled
 from triage.rulebase.parser import Parser
@@ -205,6 +205,30 @@ def test_the_web_process_does_not_wait(root: Root) -> None:
         inquiry.parser(root.unit, lambda: True, lambda: None)
     root.run()
     assert inquiry.parser(root.unit, lambda: True, lambda: None)[0] is not None
+
+
+def test_who_looks_again_and_again_starts_one_process(root: Root) -> None:
+    inquiry = Inquiry(Spool(root.spool), root.folder, patience=0)
+    started = []
+
+    class Child:
+        ended: int | None = None
+
+        def poll(self) -> int | None:
+            return self.ended
+
+    def rouse() -> Child:
+        started.append(Child())
+        return started[-1]
+
+    for _ in range(3):
+        with pytest.raises(Pending):
+            inquiry.parser(root.unit, lambda: True, rouse)  # type: ignore[arg-type]
+    assert len(started) == 1
+    started[0].ended = 1  # without an answer
+    parser, why = inquiry.parser(root.unit, lambda: True, rouse)  # type: ignore[arg-type]
+    assert (parser, len(started)) == (None, 1)
+    assert "it gave no answer" in why
 
 
 def test_where_nobody_listens_the_catalogue_has_to_do(root: Root) -> None:

@@ -145,7 +145,8 @@ def worker(shadow: bool) -> None:
     start_logging()
     settings, stop, heart = enter().settings, Stop(), Heart()
     store = open_store(settings, upgrade=True)
-    at_work = make_worker(settings, Requester(settings, store), shadow=shadow)
+    # Its rounds may not wait for a server that is asked for its flags: alerts and rollbacks would, and the watchdog.
+    at_work = make_worker(settings, Requester(settings, store, patience=0), shadow=shadow)
     notify("READY=1", "STATUS=at work")
     try:
         while not stop:
