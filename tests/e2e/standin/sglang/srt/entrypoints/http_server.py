@@ -174,8 +174,8 @@ def launch_server(args) -> None:
     if not args.skip_server_warmup:
         ranks.step("warmup")
         logger.info("The server is fired up and ready to roll!")
-    while True:
-        signal.pause()
+    while True:  # not signal.pause(): it sleeps on where the kernel gave the signal to another thread
+        time.sleep(0.05)
 
 
 def make_server(args, ranks) -> ThreadingHTTPServer:
