@@ -105,7 +105,7 @@ def why_not() -> str | None:
     return None
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = 20.0, every: float = 0.05) -> T:
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = 20.0, every: float = 0.15) -> T:
     """`look` again and again until it gives something true; raises BoxError when the time is up."""
     end = time.monotonic() + seconds
     while True:
