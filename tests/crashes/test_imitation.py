@@ -156,3 +156,40 @@ def test_a_journals_line_within_a_journals_line_is_its_process_s():
     fake += [f"{head} kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=4203, GPU has fallen off the bus."]
     lines = [*story.starting(), *said([f"[{stamp(10_500)}] cannot parse: a", *fake]), *story.serving(10_600, 60)]
     assert crashes_of(story.as_short(lines)) == []
+
+
+@pytest.mark.parametrize("text", FATAL_LINES)
+@pytest.mark.parametrize("bar", ["7% x 1it/s] ", "7%| x [{}] ", "Loading: 7%|# | 1/8 [00:01<00:07, 1.2it/s]"])
+@pytest.mark.parametrize("record", ["[{}] Receive: obj=GenerateReqInput(text='{}", 'INFO:   1.2.3.4:5 - "GET /{}'])
+def test_what_a_progress_bar_within_a_record_ends_with_is_still_its_text(text, bar, record):
+    line = record.replace("{}", stamp(10_500), record.count("{}") - 1).replace("{}", bar.format(stamp(10_500)) + text)
+    lines = [*story.starting(), Said(line, MAIN, 10_500), *story.serving(10_600, 60)]
+    assert crashes_of(story.as_text(lines)) == []
+    assert crashes_of(story.as_json(lines)) == []
+
+
+@pytest.mark.parametrize(
+    "bar", ["Loading: 7%|# | 1/8 [00:01<00:07, 1.2it/s]", "Loading:  12%|#   | 1/8 [00:00<?", "7%|#\r9%|#\r"]
+)
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_short])
+def test_a_record_behind_a_bar_is_read(bar, render):
+    crash = story.rank_crash(12_000, 3)
+    crash[0] = Said(bar + crash[0].text, crash[0].pid, crash[0].ms)
+    (found,) = crashes_of(render([*story.starting(), *crash, *story.parent_gives_up(12_100)]))
+    assert (found.root.rank, found.root.cause.exception) == ("TP3", "AttributeError")
+    assert len(found.root.cause.frames) == len(story.FRAMES)
+
+
+@pytest.mark.parametrize("text", FATAL_LINES)
+def test_requests_that_begin_alike_are_no_traceback_with_a_margin(text):
+    head = f"[{stamp(10_500)}] Receive: obj=GenerateReqInput(text='"
+    texts = ["Traceback (most recent call last): x', n=1)", '  File "x", line 1, in f', text, f"{text}', n=1)"]
+    lines = [*story.starting(), *said([head + each for each in texts]), *story.serving(10_600, 60)]
+    assert crashes_of(story.as_text(lines)) == []
+
+
+def test_a_terminals_sequence_without_an_end_hides_no_end_of_a_record():
+    line = f"[{stamp(10_500)}] Receive: obj=GenerateReqInput(text='a \x1b]b', input_ids=None, stream=True)"
+    lines = [*story.starting(), *said([line]), *story.rank_crash(10_500, 3), *story.parent_gives_up(10_600)]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert (crash.outcome, crash.grade) == (Outcome.FATAL, Grade.COMPLETE)

@@ -17,6 +17,7 @@ def crash_of(*lines):
 
 HEADS = (
     "(Core pid=77) ERROR 11-29 12:00:12 [core.py:844] ",
+    "(Worker rank=0 pid=78) ERROR 11-29 12:00:12 [multiproc_executor.py:470] ",
     "(Core pid=77) (Worker_TP0 pid=78) ERROR 11-29 12:00:12 [v1/executor/multiproc_executor.py:671] ",
     "ERROR 11-29 12:00:12 async_engine.py:56] ",
     "2026-11-29T12:00:12.6371779Z [rank0]: ",
@@ -57,6 +58,22 @@ def test_a_single_frame_that_was_pasted_counts_and_in_a_log_it_does_not():
     assert cause.frame is not None
     assert (cause.exception, cause.frame.file) == ("CutTraceback", "compiler.py")
     assert crashes_of("\n".join(["[2026-11-29 12:00:12] a log", *lines]).encode()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (
+            "[E1129 12:00:12.795 socket.cpp:1011] [c10d] The client socket has timed out after 600000ms",
+            "DistNetworkError",
+        ),
+        ("Exception raised from c10_cuda_check_implementation at /x/c10/cuda/CUDAException.cpp:43", "ErrorLine"),
+    ],
+)
+def test_torchs_own_lines_count_where_nothing_else_stands(line, word):
+    frame = "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f in /x/torch/lib/libc10.so)"
+    assert crash_of(line, frame).root.cause.exception == word
+    assert crash_of(*TRACEBACK, line, frame).root.cause.exception == "AttributeError"
 
 
 def test_an_assertion_of_a_native_library_is_an_abort():

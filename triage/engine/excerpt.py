@@ -19,7 +19,7 @@ _WORDS = re.compile(
     r"not (?:installed|found|divisible|supported|alive|available|met|enough|implemented|compatible|registered)|"
     r"timed? ?out|timeout|dead|exceeds?|mismatch\w*|too (?:old|large|many|small|long)|unsupported|invalid|"
     r"unexpected|missing|corrupt\w*|out of (?:memory|bounds|range)|illegal|overflow\w*|aborted|"
-    r"must (?:be|have)|expected|undefined symbol)\b",
+    r"must (?:be|have)|expected|undefined symbol|Exception raised from)\b",
     re.I,
 )
 _XID = re.compile(r"\W*xid\W+(?P<xid>\d{1,3})\b", re.I)

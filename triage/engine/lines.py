@@ -13,7 +13,7 @@ import re
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A bar leaves the cursor behind its bracket, so the next writer's line begins there: '...  0/8 [00:00<?, ?it/s][2026-'.
 _BAR = re.compile(r"^.{0,400}?\d+%\|?.{0,400}?(?:it/s|s/it|B/s)[^\]\[]{0,80}\]\s*")
 _GLUED = re.compile(r".(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z][A-Z_]*\d+)*\] )")
@@ -40,7 +40,7 @@ _KERNEL = re.compile(r"(?P<ident>kernel): ")
 _ZONED = re.compile(r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\] ?")
 _ARROW = re.compile(r"--> ?")
 _QUOTE = re.compile(r"(?:> ?)+")
-_RAY = re.compile(r"\((?P<ident>[\w.:-]+) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
+_RAY = re.compile(r"\((?P<ident>[\w.:-]+)(?: rank=\d+)? pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
 _REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray .*\))?$")  # Ray says it but once
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
 _WRITERS = (_COMPOSE, _BRACKET, _RANKED)
@@ -131,30 +131,47 @@ def visible(raw: str) -> str:
         text = _ANSI.sub("", text)
     if "\r" in text:
         text = _overwritten([part for part in text.split("\r") if part.strip()])
-    if "it/s" in text or "s/it" in text or "B/s" in text:
-        bar = _BAR.match(text)
-        if bar is not None and bar.end() < len(text):
-            return text[bar.end() :]
-    if "%|" in text or "% Completed" in text:
-        glued = _GLUED.search(text)
-        if glued is not None:
-            return text[glued.start(1) :]
+    bar = "it/s" in text or "s/it" in text or "B/s" in text
+    if bar or "%|" in text or "% Completed" in text:
+        at = _prefix(text)
+        return text if _is_record(text, at) else text[:at] + _behind_bar(text[at:], ended=bar)
     return text
+
+
+def _behind_bar(text: str, *, ended: bool) -> str:
+    """What was written behind a progress bar without a line's end; `ended`: it may be whole."""
+    bar = _BAR.match(text) if ended else None
+    if bar is not None and bar.end() < len(text):
+        return text[bar.end() :]
+    glued = _GLUED.search(text) if "%|" in text or "% Completed" in text else None
+    return text[glued.start(1) :] if glued is not None else text
 
 
 def _overwritten(parts: list[str]) -> str:
     """What is seen where carriage returns set the cursor back: the last part. But nobody overwrites a record: what
     stands behind one is part of its text, though a request may have it look like a line of its own."""
-    begin = before = ""
+    at = _prefix(parts[0]) if parts else 0
     for n, part in enumerate(parts):
-        at = 0
-        while n == 0 and len(begin) < 400 and (match := _supervisor(part[at:])) is not None:
-            at += match.end()
-            begin = part[:at]
-        before = begin if n else ""
-        if not is_progress(part) and any(head.match(part, at) for head in (_SGLANG, _LOGGER, _LEVEL)):
+        before = parts[0][:at] if n else ""
+        if n == len(parts) - 1 or (not is_progress(part) and _is_record(part, 0 if n else at)):
             return before + "\r".join(parts[n:])
-    return before + parts[-1] if parts else ""
+    return ""
+
+
+def _prefix(text: str) -> int:
+    """Where the supervisors' words before a line end."""
+    at = 0
+    for _ in range(4):
+        match = _supervisor(text[at:])
+        if match is None:
+            break
+        at += match.end()
+    return at
+
+
+def _is_record(text: str, at: int) -> bool:
+    """Whether a logger's record begins there: then it is no bar, and what looks like one within is its text."""
+    return any(head.match(text, at) for head in (_SGLANG, _LOGGER, _LEVEL, _GLOG))
 
 
 def is_progress(text: str) -> bool:

@@ -15,8 +15,8 @@ from triage.engine.tracelines import FRAME, HEADER
 MAX = 100
 FILE = '  File "'  # as Python writes it
 _NUMBER = re.compile(r" *\d+")
-# What a request that quotes a frame has before it, or an exception group, is no margin.
-_HEAD = re.compile(r"(?=.*\w)[^\"'={}<>]+$")
+_TEXT = re.compile(r"[\"'={(]")  # what a record of a request has before its text is no margin
+_BARS = re.compile(r"[ |+-]+$")  # nor is what an exception group has
 
 
 class Margin:
@@ -38,7 +38,7 @@ class Margin:
         at = text.find(HEADER)
         if at > 1:
             head = text[: at - 1]
-            self._likely = _like(head) if len(head) <= MAX else None
+            self._likely = _like(head) if len(head) <= MAX and not _TEXT.search(head) else None
         elif self._likely is not None:
             match = self._likely.match(text)
             if match is not None and text[match.end() :].startswith("  ") and FRAME.match(text, match.end()):
@@ -54,9 +54,10 @@ class Margin:
     def _frame(self, text: str) -> str:
         """A frame with something before it."""
         at = text.find(FILE)
-        if not 0 < at <= MAX or FRAME.match(text, at) is None or _HEAD.match(text[:at]) is None:
+        head = text[:at]
+        if not 0 < at <= MAX or FRAME.match(text, at) is None or _TEXT.search(head) or _BARS.match(head):
             return text
-        self._known = _like(text[:at])
+        self._known = _like(head)
         return text[at:]
 
 

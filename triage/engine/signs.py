@@ -275,6 +275,7 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ),
     ("ibgda.cpp", _HEAD + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
     ("DeepEP", r"DeepEP (?:error|dispatch|combine|timeout)\b.*timeout", "DeepEPError"),
+    ("client socket has timed out", r"\[c10d\] The client socket has timed out ", "DistNetworkError"),
     ("panicked at ", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "RustPanic"),
     ("undefined symbol: ", _HEAD + r"undefined symbol: ", "ImportError"),
     ("cannot import name ", r"cannot import name ", "ImportError"),
