@@ -1,10 +1,13 @@
 """A request's text that looks like a crash is none, however many lines it has."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.crashes import story
 from tests.crashes.scanning import crashes_of
 from tests.crashes.story import MAIN, Said, stamp
+from tests.fuzz.words import HEADS, LINES
 from triage.model import Grade, Outcome
 
 CRASH = [
@@ -193,3 +196,37 @@ def test_a_terminals_sequence_without_an_end_hides_no_end_of_a_record():
     lines = [*story.starting(), *said([line]), *story.rank_crash(10_500, 3), *story.parent_gives_up(10_600)]
     (crash,) = crashes_of(story.as_text(lines))
     assert (crash.outcome, crash.grade) == (Outcome.FATAL, Grade.COMPLETE)
+
+
+GLUE = (
+    " ",
+    "\\n",
+    "\r",
+    "\x1b[2K",
+    "\0",
+    "\x0b",
+    "\x85",
+    "%|",
+    "it/s]",
+    "7%",
+    "'",
+    '"',
+    "', 'a': 1)",
+    "[2026-11-29 12:00:10 TP0] ",
+)
+TEXT = st.lists(st.sampled_from((*GLUE, *HEADS, *LINES)), min_size=1, max_size=5).map("".join)
+RECORDS = (
+    "[{}] Receive: obj=GenerateReqInput(rid='7', text='{}', n={'n': 1}, stream=True)",
+    "[{}] Finish: obj=GenerateReqInput(rid='7'), out={'text': '{}', 'meta_info': {'id': '7', 'n': 3}}",
+    'INFO:     10.1.0.9:52114 - "GET /{1} HTTP/1.1" 404 Not Found',
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.tuples(st.sampled_from(RECORDS), TEXT), min_size=1, max_size=4),
+    render=st.sampled_from([story.as_text, story.as_json, story.as_short]),
+)
+def test_no_record_of_one_line_opens_a_crash_whatever_it_quotes(texts, render):
+    lines = [record.replace("{}", stamp(10_500), 1).replace("{1}", "{}").replace("{}", text) for record, text in texts]
+    assert crashes_of(render([*story.starting(1), *said(lines), *story.serving(10_600, 40)])) == []

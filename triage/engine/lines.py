@@ -153,7 +153,7 @@ def _overwritten(parts: list[str]) -> str:
     at = _prefix(parts[0]) if parts else 0
     for n, part in enumerate(parts):
         before = parts[0][:at] if n else ""
-        if n == len(parts) - 1 or (not is_progress(part) and _is_record(part, 0 if n else at)):
+        if n == len(parts) - 1 or _is_record(part, 0 if n else at):
             return before + "\r".join(parts[n:])
     return ""
 

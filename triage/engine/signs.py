@@ -143,6 +143,8 @@ def _assert(_match: re.Match[str], text: str) -> Sign:
     return Sign("assert", Kind.HINT, Role.CONFIRMATION, "DeviceAssert", text, "a device-side assert came first")
 
 
+# What may stand before such words: another logger's head. A request that quotes one has something else before it.
+_BEFORE = r"[^'\"={}]{0,200}"
 # anchor (a plain substring, tested first), expression, what to make of it
 _Maker = Callable[[re.Match[str], str], Sign]
 _LINES: tuple[tuple[str, str, _Maker], ...] = (
@@ -182,23 +184,23 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ("Killed", r"Killed$", _cascade("killed", "the shell's word for the parent's end", ends=True)),
     (
         "TCPStore",
-        r".*(?:sendBytes failed|recvValue failed|\"should dump\" flag|Broken pipe)",
+        _BEFORE + r"(?:sendBytes failed|recvValue failed|\"should dump\" flag|Broken pipe)",
         _cascade("store", "a peer's store is gone"),
     ),
     (
         "ast enqueued NCCL work",
-        r".{0,200}\bRank (?P<rank>\d+)\].*(?:dump signal|global timeout)[^.]* from (?:another rank| *rank \d+)",
+        _BEFORE + r"\bRank (?P<rank>\d+)\].*(?:dump signal|global timeout)[^.]* from (?:another rank| *rank \d+)",
         _told,
     ),
-    ("HeartbeatMonitor", r".*HeartbeatMonitor", _cascade("heartbeat", "a peer is gone")),
+    ("HeartbeatMonitor", _BEFORE + r"HeartbeatMonitor", _cascade("heartbeat", "a peer is gone")),
     (
         "watchdog thread terminated",
-        r".*watchdog thread terminated with exception: CUDA error",
+        _BEFORE + r"watchdog thread terminated with exception: CUDA error",
         _library("CudaError", "NCCL's watchdog met it"),
     ),
     (
         "watchdog thread terminated",
-        r".*watchdog thread terminated with exception",
+        _BEFORE + r"watchdog thread terminated with exception",
         _cascade("ncclwatch", "NCCL's watchdog followed"),
     ),
     ("Fatal Python error", r"Fatal Python error: (?P<what>[^(\n]*)", _fault),
@@ -209,8 +211,8 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"(?:\*+ )?(?:Process received signal )?Segmentation fault",
         _native("SIGSEGV", "the shell's or a handler's word"),
     ),
-    ("Caught signal", r".*Caught signal 11 \(Segmentation fault", _native("SIGSEGV", "UCX wrote it")),
-    ("Caught signal", r".*Caught signal 7 \(Bus error", _native("SIGBUS", "UCX wrote it")),
+    ("Caught signal", _BEFORE + r"Caught signal 11 \(Segmentation fault", _native("SIGSEGV", "UCX wrote it")),
+    ("Caught signal", _BEFORE + r"Caught signal 7 \(Bus error", _native("SIGBUS", "UCX wrote it")),
     (
         "corrupt",
         r"(?:double free or corruption|corrupted (?:size vs|double-linked)|(?:malloc|free|realloc)\(\): .*corrupt)",
@@ -223,15 +225,19 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"(?:malloc|free|realloc)\(\): invalid (?:size|next size)",
         _native("SIGABRT", "the C library aborted"),
     ),
-    ("HSA_STATUS_ERROR", r".*HSA_STATUS_ERROR_", _native("SIGABRT", "the ROCm runtime aborted")),
+    ("HSA_STATUS_ERROR", _BEFORE + r"HSA_STATUS_ERROR_", _native("SIGABRT", "the ROCm runtime aborted")),
     ("atchdog timeout", r"(?:\w+ )?[Ww]atchdog timeout(?:$| \((?!.*self\.soft=True))", _watchdog),
-    ("received signal SIG", r".*received signal (?P<what>SIG[A-Z]+)", _signalled),
+    (
+        "received signal SIG",
+        rf"(?:Thread [\d.]+ \"[^\"]{{0,60}}\" |{_BEFORE})received signal (?P<what>SIG[A-Z]+)",
+        _signalled,
+    ),
     (
         "with exception ",
         r"(?:Prefill|Decode) \w+ failed for request .*with exception (?P<word>[A-Z]\w+Error)\(",
         _library("", "a transfer failed"),
     ),
-    ("collective operation timeout", r".*Watchdog caught collective operation timeout", _collective),
+    ("collective operation timeout", _BEFORE + r"Watchdog caught collective operation timeout", _collective),
     ("address already in use", r"\[Errno 98\] .*address already in use", _bind),
     (
         ": error: ",
@@ -250,34 +256,32 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"[\w.-]{1,60}: \S{1,300}\.(?:c|cc|cpp|cxx|h|hpp|cuh?):\d+: .*Assertion `.*' failed\.",
         _native("SIGABRT", "an assertion of a native library failed"),
     ),
-    ("Assertion ", r"(?:.*\.cuh?:\d+: .*)?Assertion `.*(?:failed|`)", _assert),
+    ("Assertion ", r"(?:[^'\"={}\s]{1,300}\.cuh?:\d+: .*)?Assertion `.*(?:failed|`)", _assert),
 )
-# What libraries print where they fail, in a log that may hold nothing else. At the head of a line only: a request that
-# quotes one has something before it.
-_HEAD = r"[^'\"={}]{0,120}"
+# What libraries print where they fail, in a log that may hold nothing else.
 _LIBRARIES: tuple[tuple[str, str, str], ...] = (
-    ("llegal memory access", _HEAD + r"[Ii]llegal memory access", "CudaError"),
+    ("llegal memory access", _BEFORE + r"[Ii]llegal memory access", "CudaError"),
     ("llegal memory", r"[Ii]llegal memory$", "CudaError"),
-    ("CUDA error: ", _HEAD + r"CUDA error: ", "CudaError"),
-    ("CUDA_ERROR_", _HEAD + r"CUDA_ERROR_[A-Z_]+", "CudaError"),
+    ("CUDA error: ", _BEFORE + r"CUDA error: ", "CudaError"),
+    ("CUDA_ERROR_", _BEFORE + r"CUDA_ERROR_[A-Z_]+", "CudaError"),
     ("cudaError", r"cudaError[A-Z]\w+", "CudaError"),
-    ("Cuda error ", _HEAD + r"Cuda error \S+\.cuh?:\d+", "CudaError"),
-    ("CUBLAS_STATUS_", _HEAD + r"CUBLAS_STATUS_(?!SUCCESS)", "CublasError"),
-    ("HIP error: ", _HEAD + r"HIP error: ", "HipError"),
+    ("Cuda error ", _BEFORE + r"Cuda error \S+\.cuh?:\d+", "CudaError"),
+    ("CUBLAS_STATUS_", _BEFORE + r"CUBLAS_STATUS_(?!SUCCESS)", "CublasError"),
+    ("HIP error: ", _BEFORE + r"HIP error: ", "HipError"),
     ("access fault by GPU", r"Memory access fault by GPU", "HipError"),
-    ("unsatisfied condition: ", _HEAD + r"unsatisfied condition: ", "CudaError"),
-    ("NCCL WARN", _HEAD + r"NCCL WARN .*(?:[Ee]rror|[Ff]ail)", "NcclError"),
-    ("NVLink SHARP", _HEAD + r"Failed to bind NVLink SHARP", "NcclError"),
+    ("unsatisfied condition: ", _BEFORE + r"unsatisfied condition: ", "CudaError"),
+    ("NCCL WARN", _BEFORE + r"NCCL WARN .*(?:[Ee]rror|[Ff]ail)", "NcclError"),
+    ("NVLink SHARP", _BEFORE + r"Failed to bind NVLink SHARP", "NcclError"),
     (
         "nvshmem",
-        _HEAD + r"(?:nvshmem\w* initialization failed|nvshmem detect topo failed|neither nv_peer_mem)",
+        _BEFORE + r"(?:nvshmem\w* initialization failed|nvshmem detect topo failed|neither nv_peer_mem)",
         "NvshmemError",
     ),
-    ("ibgda.cpp", _HEAD + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
+    ("ibgda.cpp", _BEFORE + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
     ("DeepEP", r"DeepEP (?:error|dispatch|combine|timeout)\b.*timeout", "DeepEPError"),
     ("client socket has timed out", r"\[c10d\] The client socket has timed out ", "DistNetworkError"),
     ("panicked at ", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "RustPanic"),
-    ("undefined symbol: ", _HEAD + r"undefined symbol: ", "ImportError"),
+    ("undefined symbol: ", _BEFORE + r"undefined symbol: ", "ImportError"),
     ("cannot import name ", r"cannot import name ", "ImportError"),
     ("UserWarning: CUDA init", r"\S+:\d+: UserWarning: CUDA initialization: ", "UserWarning"),
     ("Could not load any", r"\[\w+\] CRITICAL: Could not load any ", "ImportError"),
