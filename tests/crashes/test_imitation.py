@@ -230,3 +230,25 @@ RECORDS = (
 def test_no_record_of_one_line_opens_a_crash_whatever_it_quotes(texts, render):
     lines = [record.replace("{}", stamp(10_500), 1).replace("{1}", "{}").replace("{}", text) for record, text in texts]
     assert crashes_of(render([*story.starting(1), *said(lines), *story.serving(10_600, 40)])) == []
+
+
+RESTART = f"[{stamp(10_500)}] server_args=ServerArgs(model_path='/srv/models/k26', tp_size=8)"
+
+
+@pytest.mark.parametrize("after", [["the server answers"], ["it starts"], []])
+def test_a_start_that_the_old_server_outlives_was_none(after):
+    """A line with a server's flags, which a request can write, ends the one before only if a start follows."""
+    crash = [*story.rank_crash(10_500, 0), *story.parent_gives_up(10_500)]
+    begins = [Said(f"[{stamp(30_000)} TP0] Init torch distributed begin.", MAIN, 30_000)]
+    then = [*story.serving(30_000, 9), *begins] if "the server answers" in after else begins if after else []
+    crashes = crashes_of(story.as_text([*story.starting(), *crash, *said([RESTART]), *then]))
+    lived = "the server answers" in after
+    assert [found.outcome for found in crashes] == [Outcome.RECOVERED if lived else Outcome.FATAL]
+
+
+def test_a_start_that_fails_at_once_was_one():
+    crash = [*story.rank_crash(10_500, 0), *story.parent_gives_up(10_500)]
+    again = story.rank_crash(30_000, 0, "ValueError: no such model")
+    crashes = crashes_of(story.as_text([*story.starting(), *crash, *said([RESTART]), *again]))
+    assert [found.root.cause.exception for found in crashes] == ["AttributeError", "ValueError"]
+    assert crashes[0].outcome is Outcome.FATAL

@@ -124,6 +124,16 @@ def test_a_failed_request_is_a_request_error():
         assert crash.outcome is Outcome.REQUEST_ERROR
 
 
+def test_a_traceback_that_nobody_finished_does_not_make_the_failure_later():
+    """It is given up ten seconds after; the work that was done meanwhile still shows that the server lives."""
+    half = [
+        Said(text, MAIN, 10_500) for text in ("Traceback (most recent call last):", '  File "/x/a.py", line 1, in f')
+    ]
+    died = [Said("Fatal Python error: Aborted", MAIN, 10_500), *story.parent_gives_up(10_500)]
+    (crash,) = crashes_of(story.as_text([*story.starting(), *died, *half, *story.serving(10_600, 300)]))
+    assert crash.outcome is Outcome.RECOVERED
+
+
 def test_a_server_that_seldom_works_outlived_it_too():
     body = ["Traceback (most recent call last):", *story.traceback_lines(story.FRAMES[3:5], "OSError: disk cache")]
     work = [said for minute in range(1, 4) for said in story.serving(11_000 + 60_000 * minute, 1)]

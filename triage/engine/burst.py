@@ -89,15 +89,15 @@ class Burst:
 
     # ------------------------------------------------------------ in
 
-    def report(self, report: Report) -> list[CrashEvent]:
-        """What the lanes say of a traceback."""
+    def report(self, report: Report, grew: int | None = None) -> list[CrashEvent]:
+        """What the lanes say of a traceback. `grew`: when one that nobody goes on writing last did."""
         entry = self._entry_of(report.body)
         if report.news is News.OVER:
             if entry is not None:
                 self._grown(entry, report)
             return []
         if report.news is News.LOST:
-            lost = lost_entry(report, self.time)
+            lost = lost_entry(report, grew if grew is not None else self.time)
             lost.before, lost.after = self.aside.cut(report.body.start, lost.time)
             return self.add(lost)
         if entry is not None:  # a further link of its chain

@@ -24,6 +24,7 @@ from triage.engine.milestones import FLAGS, STOP_TEXTS, Progress
 from triage.engine.records import Records
 from triage.engine.signs import Kind, Sign
 from triage.engine.tracelines import stack_line
+from triage.engine.verdict import Verdict
 from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
 
 
@@ -39,6 +40,7 @@ class Run:
         "_margin",
         "_records",
         "_spoke",
+        "_verdict",
         "ending",
         "group",
         "lanes",
@@ -60,6 +62,7 @@ class Run:
         self._margin = Margin() if plain else None
         self._records = Records()
         self._flow = Flow()
+        self._verdict = Verdict()
         self._spoke = False  # a record with SGLang's own head was read
 
     @property
@@ -78,7 +81,7 @@ class Run:
     @property
     def idle(self) -> bool:
         quiet = self.ending.at is None and not self.lanes.waiting and not self._records.waiting
-        return quiet and self._burst.empty
+        return quiet and self._burst.empty and not self._verdict.pending
 
     @property
     def quiet(self) -> bool:
@@ -87,6 +90,7 @@ class Run:
             self.lanes.idle
             and self._burst.empty
             and not self._records.waiting
+            and not self._verdict.pending
             and self.ending.at is None
             and not self.lanes.expecting
             and not self.progress.expecting
@@ -178,7 +182,7 @@ class Run:
                 self._flow.mark(time, self.lanes.serial)
         if self.crashing and text.endswith('" 200 OK') and not self.lanes.shared(line.pid):
             self._burst.worked(line.pid)
-        if not self.lanes.idle:
+        if not self.lanes.idle or self._verdict.pending:
             return False
         if not text.endswith('" 200 OK'):
             if text.find(" batch, #", 0, 80) < 0 and text.find(" batch. #", 0, 80) < 0:
@@ -241,8 +245,12 @@ class Run:
             text = text[:MAX_TEXT]
             parsed = parsed._replace(text=text)
         pid = line.pid if line.pid is not None else parsed.pid
+        events: list[CrashEvent] = []
         if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
+            events += self._verdict.settle(lived=True)
             self.progress.work(line)
+        elif self._verdict.pending and text.endswith('" 200 OK'):
+            events += self._verdict.settle(lived=True)
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
             self._excerpt = None
         taken, reports = self.lanes.feed(line, parsed, pid)
@@ -250,7 +258,9 @@ class Run:
             self._half = None
         elif reports or self._half is None or (taken and self.lanes.waiting):
             self._half = self._burst.time
-        events = [event for report in reports for event in self._burst.report(report)]
+        if reports:
+            events += self._verdict.settle()
+        events += [event for report in reports for event in self._burst.report(report)]
         if taken:
             return events
         if parsed.headed and text.startswith(STOP_TEXTS):
@@ -278,9 +288,11 @@ class Run:
         flags = text.startswith(FLAGS)
         if flags:
             self.lanes.front = line.pid
-        events = self._restart() if flags and self.plain and self._was_up() else []
-        self.progress.note(text, line)
-        return events
+        if flags and self.plain and self._was_up():
+            events = self._verdict.settle() + self._verdict.hold(self._restart())
+            self.progress.note(text, line)
+            return events
+        return self._verdict.settle() if self.progress.note(text, line) else []
 
     def _was_up(self) -> bool:
         """A plain file goes on with another start of the server: what was before has ended."""
@@ -319,6 +331,7 @@ class Run:
         doubtful: bool = False,
     ) -> list[CrashEvent]:
         """A failure that one line tells. `doubtful`: a request's text may look like that."""
+        before = self._verdict.settle()
         rank = parsed.rank if parsed is not None else None
         rank = self.lanes.rank_of(sign.pid) or self.lanes.tag(pid, rank)
         if sign.kind in (Kind.CASCADE, Kind.EXIT) and sign.pid is None:
@@ -330,7 +343,7 @@ class Run:
         if entry.time is None:
             entry.time = self._burst.time
         entry.quoted = doubtful or (parsed is not None and self.lanes.foreign(pid, parsed.rank))
-        return self._burst.add(entry)
+        return before + self._burst.add(entry)
 
     # ------------------------------------------------------------ manager
 
@@ -369,7 +382,7 @@ class Run:
 
     def _end_now(self) -> list[CrashEvent]:
         """The invocation is over and its last lines had time to come."""
-        events = self._last_reports()
+        events = self._verdict.settle() + self._last_reports()
         end = self.ending.known
         alone = self.ending.sign() if not self.crashing else None
         if alone is not None:  # the log names no root: a hint that was held back, else the manager's own word
@@ -424,8 +437,8 @@ class Run:
         """A traceback that nobody goes on writing is over, else nothing would ever be idle again."""
         if self._half is None or time < self._half + GROUP_QUIET:
             return []
-        self._half = None
-        return self._ended_lanes()
+        grew, self._half = self._half, None
+        return self._ended_lanes(grew)
 
     def _worked(self) -> bool:
         active, last = self.progress.active, self._burst.last
@@ -433,6 +446,9 @@ class Run:
 
     def finish(self) -> list[CrashEvent]:
         """The input is over."""
+        return self._verdict.settle() + self._finish()
+
+    def _finish(self) -> list[CrashEvent]:
         if self.ending.at is not None:
             return self._end_now()
         self.lanes.pasted = self._excerpt is not None
@@ -452,5 +468,5 @@ class Run:
         """Tracebacks that are open are over."""
         return self._doubtful(self._records.rest()) + self._ended_lanes()
 
-    def _ended_lanes(self) -> list[CrashEvent]:
-        return [event for report in self.lanes.finish() for event in self._burst.report(report)]
+    def _ended_lanes(self, grew: int | None = None) -> list[CrashEvent]:
+        return [event for report in self.lanes.finish() for event in self._burst.report(report, grew)]
