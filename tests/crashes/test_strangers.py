@@ -67,6 +67,11 @@ def test_a_single_frame_that_was_pasted_counts_and_in_a_log_it_does_not():
             "[E1129 12:00:12.795 socket.cpp:1011] [c10d] The client socket has timed out after 600000ms",
             "DistNetworkError",
         ),
+        (
+            "(WorkerDict pid=77) [memory_saver.cpp] CUresult error  result=1 file=x.cpp func=resume line=206",
+            "CudaError",
+        ),
+        ("Can not import the kernels. Please check your installation.", "ErrorLine"),
         ("Exception raised from c10_cuda_check_implementation at /x/c10/cuda/CUDAException.cpp:43", "ErrorLine"),
     ],
 )

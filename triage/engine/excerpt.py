@@ -15,7 +15,7 @@ from triage.model import Line, Role
 
 MAX_LINES = 12
 _WORDS = re.compile(
-    r"\b(?:fail(?:ed|ure|s)?|fallen off|cannot|can't|couldn't|could not|unable to|denied|refused|no such|"
+    r"\b(?:fail(?:ed|ure|s)?|fallen off|can ?not|can't|couldn't|could not|unable to|denied|refused|no such|"
     r"not (?:installed|found|divisible|supported|alive|available|met|enough|implemented|compatible|registered)|"
     r"timed? ?out|timeout|dead|exceeds?|mismatch\w*|too (?:old|large|many|small|long)|unsupported|invalid|"
     r"unexpected|missing|corrupt\w*|out of (?:memory|bounds|range)|illegal|overflow\w*|aborted|"

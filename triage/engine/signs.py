@@ -263,6 +263,7 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("llegal memory access", _BEFORE + r"[Ii]llegal memory access", "CudaError"),
     ("llegal memory", r"[Ii]llegal memory$", "CudaError"),
     ("CUDA error: ", _BEFORE + r"CUDA error: ", "CudaError"),
+    ("CUresult error", _BEFORE + r"CUresult error\b", "CudaError"),
     ("CUDA_ERROR_", _BEFORE + r"CUDA_ERROR_[A-Z_]+", "CudaError"),
     ("cudaError", r"cudaError[A-Z]\w+", "CudaError"),
     ("Cuda error ", _BEFORE + r"Cuda error \S+\.cuh?:\d+", "CudaError"),
