@@ -100,7 +100,12 @@ def test_a_draft_loads_wins_its_sample_and_holds_nothing_private(kept: Path, tmp
     assert "It loads and wins its own sample as it is." in result.stderr
     assert "/home/jo" not in result.stdout
     path = write(tmp_path, "value-error-event-loop", result.stdout)
-    assert check([path.parent]).problems == ()
+    left = check([path.parent]).problems
+    assert {problem.text.split(":")[0] for problem in left} == {"a TODO of the draft is left"}, "nothing else is wrong"
+    lines = result.stdout.splitlines()
+    assert all("TODO" in lines[problem.mark.line - 1][problem.mark.column - 1 :] for problem in left)
+    assert len(left) == sum("TODO" in line for line in lines)
+    assert run("rules", "check", str(path)).exit_code == 1
     for words in (
         r"the moon is full \(-?[0-9.]+ of -?[0-9.]+ days\), see [^\s''\"]{1,200}",
         "at: 'scheduler.py:event_loop'",

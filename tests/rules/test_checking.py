@@ -180,7 +180,7 @@ def test_check_on_the_command_line_tells_all_and_exits_1(tmp_path: Path) -> None
     result = CliRunner().invoke(triage, ["rules", "check", str(path)])
     assert result.exit_code == 1
     assert result.stdout.startswith(f"{path}:7:5: the sample 'a full moon' is not matched")
-    assert "1 rules, 1 samples, 0 near-misses: 1 problems" in result.stderr
+    assert "1 rule, 1 sample, 0 near-misses: 1 problem" in result.stderr
     document = json.loads(CliRunner().invoke(triage, ["rules", "check", "--json", str(path)]).stdout)
     assert (document["problems"][0]["line"], document["rules"]) == (7, 1)
 

@@ -106,11 +106,16 @@ def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, rel
     else:
         for problem in report.problems:
             click.echo(str(problem))
-        found = f"{len(report.problems)} problems" if report.problems else "all hold"
-        counted = f"{report.rules} rules, {report.samples} samples, {report.near_misses} near-misses"
-        click.echo(f"{counted}: {found}", err=True)
+        found = _counted(len(report.problems), "problem") if report.problems else "all hold"
+        told = ((report.rules, "rule"), (report.samples, "sample"), (report.near_misses, "near-miss"))
+        click.echo(f"{', '.join(_counted(*count) for count in told)}: {found}", err=True)
     if report.problems:
         sys.exit(1)
+
+
+def _counted(number: int, word: str) -> str:
+    """'1 sample', '2 near-misses'."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}{'es' if word.endswith('s') else 's'}"
 
 
 def _missing(loaded: Rules, release: str, as_json: bool) -> None:
@@ -128,7 +133,10 @@ def _missing(loaded: Rules, release: str, as_json: bool) -> None:
         return
     for rule, remedy, why in rungs:
         click.echo(f"{rule}/{remedy}: {why}")
-    click.echo(f"{len(loaded.rules)} rules, {len(rungs)} rungs that sglang {release} has no words for", err=True)
+    click.echo(
+        f"{_counted(len(loaded.rules), 'rule')}, {_counted(len(rungs), 'rung')} that sglang {release} has no words for",
+        err=True,
+    )
 
 
 def _load(folders: tuple[Path, ...]) -> Rules:

@@ -21,7 +21,7 @@ from triage.rulebase.catalogue import catalogue
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.offer import spelled
 from triage.rulebase.releases import covers
-from triage.rulebase.rule import PLACEHOLDER, EditText, Pattern, Proof, Rule, Sample
+from triage.rulebase.rule import PLACEHOLDER, EditText, Mark, Pattern, Proof, Rule, Sample
 from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
 from triage.rulebase.trial import attempts, found_in, words
@@ -31,6 +31,9 @@ from triage.sources import open_source
 from triage.units.edits import check_edit
 
 HOSTILE_BYTES = 100_000
+UNFINISHED = "a TODO of the draft is left"
+_TODO = re.compile(r"\bTODO\b")
+_TODO_NOTE = re.compile(r"#.{0,40}\bTODO\b")  # in the proof only as a note: logs are anybody's text
 _UNFIT = "\x01"
 _FILLERS = ("a", " ", "1", "a ", "a=1, ", "x\n", "('a', ")
 
@@ -68,12 +71,21 @@ def check(
         problems += bad or [
             *_patterns(rule),
             *(edits or unfit(rule, written)),
+            *_unfinished(rule.path),
             *_catalogued(rule),
             *_proof(rule, proof, book),
             *_alarmed(rule, alarmed),
         ]
         checked, samples, near_misses = checked + 1, samples + len(proof.samples), near_misses + len(proof.near_misses)
     return Report(tuple(problems), checked, samples, near_misses)
+
+
+def _unfinished(path: Path) -> Iterator[Problem]:
+    """What a draft leaves to a person and nobody did: a rule is not proved while it stands there."""
+    body, _, proof = path.read_text(encoding="utf-8").partition("\n---")
+    for number, line in enumerate(f"{body}\n---{proof}".splitlines(), 1):
+        if found := (_TODO if number <= body.count("\n") + 1 else _TODO_NOTE).search(line):
+            yield Problem(Mark(str(path), number, found.start() + 1), f"{UNFINISHED}: do it, then take the word out")
 
 
 def crashes_of(log: str) -> tuple[Crash, ...]:

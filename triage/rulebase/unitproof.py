@@ -15,7 +15,7 @@ from triage.model import Edit, Refused, Unit, UnitFile
 from triage.rulebase.rule import PLACEHOLDER, EditText, Rule
 from triage.rulebase.rulefile import Problem
 from triage.units.dropin import InForce, render
-from triage.units.edits import DoesNotFit, draft
+from triage.units.edits import SEARCH, DoesNotFit, draft
 from triage.units.unitfile import drop_in_path, effective
 
 _PLAIN = Edit("set-flag", "--log-level", "info")
@@ -48,6 +48,9 @@ def stood_in(text: EditText) -> Iterator[Edit]:
     value = text.value
     if isinstance(value, str):
         value = 1 if PLACEHOLDER.fullmatch(value) else PLACEHOLDER.sub("1", value)
+    if text.op == SEARCH:  # planning works it out; the lowest it may come to stands for what it finds
+        yield from (Edit("cap-flag", name, text.floor) for name in text.names)
+        return
     for name in text.names:
         plain = "SGLANG_X" if text.op.endswith("-env") else "--x"
         yield Edit(text.op, PLACEHOLDER.sub(plain, name), value, text.floor, text.ceiling)
