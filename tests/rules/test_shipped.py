@@ -208,7 +208,9 @@ def test_the_shipped_policy_lets_every_shipped_edit_through() -> None:
             for edit in remedy.edits:
                 if PLACEHOLDER.search(f"{edit.value} {edit.names}"):
                     continue
-                value = {"scale-flag": 2, "step-flag": 0.8, "search-flag": edit.floor}.get(edit.op, edit.value)
+                value = {"scale-flag": 2, "step-flag": 0.8, "search-flag": f"{edit.floor or 0:g}"}.get(
+                    edit.op, edit.value
+                )
                 after = None if edit.op in ("remove-flag", "unset-env") else "" if value is None else str(value)
                 kind = edit.op.rsplit("-", 1)[-1]
                 for name in edit.names:
