@@ -151,6 +151,9 @@ class Mixing:
             return []
         if not mix.grown:
             return []
+        if not waiting and all(mate.texts == body.texts for mate in mix.bodies):  # what was read is the one story
+            mix.told = over
+            return []
         whole = over or not waiting
         found = common_story(mix.bodies, self._cost, whole=whole)
         if found is None:
