@@ -104,12 +104,11 @@ class Run:
         """When something is to be closed, in log time."""
         if self.ending.at is not None:
             return self.ending.at
-        if self._half is None and self._records.due is None and self._burst.empty:
-            return None
-        open_since = None if self._burst.empty else self._since()
-        dues = [since + GROUP_QUIET for since in (open_since, self._half) if since is not None]
-        dues += [due for due in (self._records.due,) if due is not None]
-        return min(dues, default=None)
+        due = self._records.due if self._records.waiting else None
+        for since in (None if self._burst.empty else self._since(), self._half):
+            if since is not None and (due is None or since + GROUP_QUIET < due):
+                due = since + GROUP_QUIET
+        return due
 
     def near(self, time: int | None, tolerance: int) -> bool:
         last = self._burst.last

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
+from functools import lru_cache
 
 from triage.model import Crash, Frame, Link
 from triage.rulebase.rule import FramePattern
@@ -63,12 +64,20 @@ def is_one_of(exception: str, wanted: tuple[str, ...]) -> bool:
 
 def stands_at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
     """Do the globs mean this frame? `Class.method`, as newer Pythons print it, is the method too."""
-    file, names = frame.file, (frame.function, frame.function.rsplit(".", 1)[-1])
-    return any(
-        _fits(file, pattern.file) and any(_fits(name, pattern.function) for name in names) for pattern in patterns
-    )
+    file, name, method = _names(frame.path, frame.function)
+    for pattern in patterns:
+        if _fits(file, pattern.file) and (_fits(name, pattern.function) or _fits(method, pattern.function)):
+            return True
+    return False
+
+
+@lru_cache(1024)  # each rule asks about the same few frames
+def _names(path: str, function: str) -> tuple[str, str, str]:
+    return Frame(path, function, None).file, function, function.rsplit(".", 1)[-1]
 
 
 def _fits(name: str, glob: str) -> bool:
     """Most globs are plain names, and to make an expression of each would cost more than all else here."""
-    return name == glob or (any(sign in glob for sign in "*?[") and fnmatch.fnmatchcase(name, glob))
+    if name == glob or glob == "*":
+        return True
+    return ("*" in glob or "?" in glob or "[" in glob) and fnmatch.fnmatchcase(name, glob)
