@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tests.crashes import story
+from triage.engine.assemble import Assembler
 from triage.engine.milestones import Progress
 from triage.engine.pace import COUNTED, Speedometer
-from triage.model import Line
+from triage.model import Line, Origin, Phase
 
 NEW = (
     "[2026-03-02 09:14:55 TP0] Decode batch, #running-req: {n}, #token: 21, token usage: 0.00, accept len: 3.52, "
@@ -67,3 +69,15 @@ def test_a_restarted_watch_knows_what_it_knew() -> None:
     assert again.pace() == first.pace()
     again.note(NEW.format(n=1, speed="20"))
     assert again.pace()[0].speed == 20.0
+
+
+def test_a_server_that_told_nothing_of_its_start_is_at_work_with_its_first_step() -> None:
+    """A log that lost its beginning: were the start awaited for ever, every line would be read."""
+    assembler = Assembler()
+    about = {"unit": story.UNIT, "invocation": story.RUN, "time": story.START}
+    assembler.feed(Line(f"Started {story.UNIT}.", origin=Origin.MANAGER, **about))
+    assert not assembler.quiet
+    assembler.feed(Line(NEW.format(n=1, speed=50.0), **about))
+    assert assembler.quiet
+    (context,) = assembler.contexts().values()
+    assert context.phase is Phase.SERVING

@@ -108,9 +108,9 @@ class Progress:
         return False
 
     def work(self, line: Line) -> None:
-        """The server did something for a client."""
+        """The server did something for a client. One that was started and said nothing of its start, does so now."""
         self.active = line.time if line.time is not None else -1
-        if "ready" in self._seen:
+        if "ready" in self._seen or (self.phase is Phase.ARGUMENTS and not self._seen):
             self._reach(Phase.SERVING, "serving", line)
             self.meter.note(line.text)
 

@@ -35,6 +35,7 @@ from triage.sources.sieve import Sieve
 
 BATCH = 256  # entries read before the pipeline has its turn
 LOOK_SECONDS = 0.04
+SOON = 0.01, 5  # seconds, and looks since the last lines, where something is open: its rest is being written
 QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
 THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
 
@@ -67,6 +68,8 @@ class JournalSource:
         self._globs = tuple(units)
         self._cursor = cursor
         self._since = since
+        self._gate = gate
+        self._soon = 0  # so many more looks come soon
         self._sieve = Sieve(gate, self._line, self._is_ours, self._may_tell) if gate is not None else None
         self._matched: dict[bytes, bool] = {}
         self._teller: dict[bytes, bool] = {}
@@ -122,6 +125,7 @@ class JournalSource:
                 self._wait()
             self._shaken |= self._reader.process() == invalidate
             lines, ended = self._collect(None)
+            self._soon = SOON[1] if lines else max(0, self._soon - 1)
             present = time.monotonic()
             if lines or not ended or self._notices or present - spoke >= QUIET_SECONDS:
                 spoke = present
@@ -135,7 +139,8 @@ class JournalSource:
             self._reader = self._open()
             self._resume()
             return
-        time.sleep(LOOK_SECONDS)
+        open_still = self._soon and self._gate is not None and not self._gate.quiet
+        time.sleep(SOON[0] if open_still else LOOK_SECONDS)
 
     def _collect(self, limit: int | None) -> tuple[list[Line], bool]:
         """Up to BATCH entries; whether that was the end."""
