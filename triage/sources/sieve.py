@@ -104,10 +104,10 @@ class Sieve:
 
     def _pass(self, known: _Known, pids: list[bytes]) -> None:
         self._unread += len(pids)
-        for pid in pids:
+        for pid, count in Counter(pids).items():
             unit = known[pid]
             if unit is not None:
-                self._passed[unit] += 1
+                self._passed[unit] += count
 
     def _meet(self, reader: Any, known: _Known, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
         """The entry the reader stands on has a word, or is of a process that is not known. True: ask the gate anew."""
@@ -166,18 +166,19 @@ def _gather(reader: Any, known: _Known, count: int) -> tuple[list[bytes], list[b
     step, get = reader._next, reader._get
     messages: list[bytes] = []
     pids: list[bytes] = []
-    while len(messages) < count:
+    say, name = messages.append, pids.append
+    for _ in range(count):
         if not step():
             return messages, pids, True
         try:
-            messages.append(get("MESSAGE"))
+            say(get("MESSAGE"))
         except KeyError:
-            messages.append(b"")
+            say(b"")
         try:
             pid = get("_PID")
         except KeyError:  # the kernel has none
             pid = b""
-        pids.append(pid)
+        name(pid)
         if pid not in known:
             break
     return messages, pids, False
