@@ -77,7 +77,8 @@ def try_(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...]
     else:
         for crash_told in told:
             _show(tried.id, crash_told)
-        click.echo(f"{len(told)} crashes, {sum(bool(c['matches']) for c in told)} matched", err=True)
+        seen = f"{len(told)} crash{'' if len(told) == 1 else 'es'}"
+        click.echo(f"{seen}, {sum(bool(c['matches']) for c in told)} matched", err=True)
     if not any(crash_told["matches"] for crash_told in told):
         sys.exit(1)
 
