@@ -163,6 +163,38 @@ def test_lines_over_48k_are_put_together_or_said_to_be_cut(triage: Installed) ->
     assert whole or row["grade"] == "cut"
 
 
+# Requests whose text comes to stand at the head of an entry: behind 48K, behind a NUL.
+QUOTING = """
+import sys, time
+head = time.strftime("[%Y-%m-%d %H:%M:%S TP0] ")
+asked = time.strftime("[%Y-%m-%d %H:%M:%S] ") + "Receive: obj=GenerateReqInput(rid='7', text='"
+fake = f"{head}Scheduler hit an exception: Traceback (most recent call last):"
+native = "Fatal Python error: Segmentation fault"
+end = "', sampling_params={'n': 1}, stream=True)\\n"
+out = sys.stdout.buffer
+for text in (native, fake):
+    out.write((asked + "x" * (48 * 1024 - len(asked)) + text + end).encode())
+    out.write((asked + "a" + chr(0) + text + chr(0) + "b" + end).encode())
+out.flush()
+print("asked for all", flush=True)
+time.sleep(3)
+"""
+
+
+def test_a_request_whose_text_heads_an_entry_of_its_own_opens_no_crash(triage: Installed) -> None:
+    name = "sglang-quoting.service"
+    triage.box.push(QUOTING, "/opt/quoting.py")
+    triage.box.run(["systemd-run", "-q", "--wait", f"--unit={name}", "/usr/bin/python3", "/opt/quoting.py"])
+    read = triage.box.run(["journalctl", "-q", "-u", name, "-o", "json", "--all"]).out
+    entries = [json.loads(line) for line in read.splitlines()]
+    assert {"line-max", "nul"} <= {entry.get("_LINE_BREAK") for entry in entries}
+    assert sum(str(entry["MESSAGE"]).startswith("Fatal Python error") for entry in entries) == 2
+    later = "sglang-long-after.service"  # its crash comes behind them in the journal: when it is known, they were read
+    triage.box.run(["systemd-run", "-q", f"--unit={later}", "/usr/bin/python3", "/opt/long.py"])
+    wait_for("a later crash", lambda: triage.query(f"select id from crash where unit = '{later}'"), 30)
+    assert triage.query(f"select id from crash where unit = '{name}'") == []
+
+
 def test_watch_killed_in_healthy_hours_knows_what_it_knew(triage: Installed, undisturbed: dict[str, Any]) -> None:
     """Phase, release and flags of the run come from lines that were read before the kill."""
     server = Server(triage.box, "healthy-hours", 31705, behaviour=STAGGERED)
