@@ -90,7 +90,7 @@ class Burst:
     # ------------------------------------------------------------ in
 
     def report(self, report: Report, grew: int | None = None) -> list[CrashEvent]:
-        """What the lanes say of a traceback. `grew`: when one that nobody goes on writing last did."""
+        """What the lanes say of a traceback. `grew`: when one that broke off last did."""
         entry = self._entry_of(report.body)
         if report.news is News.OVER:
             if entry is not None:

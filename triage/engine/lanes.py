@@ -110,8 +110,8 @@ class Lanes:
         return self._ranks.get(pid) if pid is not None else None
 
     def shared(self, pid: int | None) -> bool:
-        """Several ranks write under it: a container engine's."""
-        return pid in self._ranks and self._ranks[pid] is None
+        """Several ranks write under it and under no other: a container engine's."""
+        return len(self._ranks) == 1 and self._ranks.get(pid, "") is None if pid is not None else False
 
     def foreign(self, pid: int | None, rank: str | None) -> bool:
         """The process that takes the requests writes under the tag of a rank that has a process of its own."""

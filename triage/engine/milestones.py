@@ -143,6 +143,11 @@ class Progress:
         return untold or ("ready" in self._seen and ("serving" not in self._seen or self.meter.counting))
 
     @property
+    def up(self) -> bool:
+        """It has said that it is ready."""
+        return "ready" in self._seen
+
+    @property
     def started(self) -> bool:
         return bool(self._seen)
 

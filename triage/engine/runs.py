@@ -257,8 +257,6 @@ class Run:
             self._half = None
         elif reports or self._half is None or (taken and self.lanes.waiting):
             self._half = self._burst.time
-        if reports:
-            events += self._verdict.settle()
         events += [event for report in reports for event in self._burst.report(report)]
         if taken:
             return events
@@ -288,10 +286,10 @@ class Run:
         if flags:
             self.lanes.front = line.pid
         if flags and self.plain and self._was_up():
-            events = self._verdict.settle() + self._verdict.hold(self._restart())
+            events = self._verdict.hold(self._restart())
             self.progress.note(text, line)
             return events
-        return self._verdict.settle() if self.progress.note(text, line) else []
+        return self._verdict.settle() if self.progress.note(text, line) and self.progress.up else []
 
     def _was_up(self) -> bool:
         """A plain file goes on with another start of the server: what was before has ended."""
@@ -330,7 +328,6 @@ class Run:
         doubtful: bool = False,
     ) -> list[CrashEvent]:
         """A failure that one line tells. `doubtful`: a request's text may look like that."""
-        before = self._verdict.settle()
         rank = parsed.rank if parsed is not None else None
         rank = self.lanes.rank_of(sign.pid) or self.lanes.tag(pid, rank)
         if sign.kind in (Kind.CASCADE, Kind.EXIT) and sign.pid is None:
@@ -342,7 +339,7 @@ class Run:
         if entry.time is None:
             entry.time = self._burst.time
         entry.quoted = doubtful or (parsed is not None and self.lanes.foreign(pid, parsed.rank))
-        return before + self._burst.add(entry)
+        return self._burst.add(entry)
 
     # ------------------------------------------------------------ manager
 
@@ -436,8 +433,7 @@ class Run:
         """A traceback that nobody goes on writing is over, else nothing would ever be idle again."""
         if self._half is None or time < self._half + GROUP_QUIET:
             return []
-        grew, self._half = self._half, None
-        return self._ended_lanes(grew)
+        return self._ended_lanes()
 
     def _worked(self) -> bool:
         active, last = self.progress.active, self._burst.last
@@ -467,5 +463,6 @@ class Run:
         """Tracebacks that are open are over."""
         return self._doubtful(self._records.rest()) + self._ended_lanes()
 
-    def _ended_lanes(self, grew: int | None = None) -> list[CrashEvent]:
+    def _ended_lanes(self) -> list[CrashEvent]:
+        grew, self._half = self._half, None
         return [event for report in self.lanes.finish() for event in self._burst.report(report, grew)]
