@@ -48,8 +48,21 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def with_config(argv):
+    """What the file of --config says goes before the command's own words: of repeated flags the last wins."""
+    if "--config" not in argv:
+        return argv
+    at = argv.index("--config")
+    filed = []
+    with open(argv[at + 1]) as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            filed += [f"--{key}"] if value.strip() == "true" else [f"--{key}", value.strip()]
+    return [*filed, *argv[:at], *argv[at + 2 :]]
+
+
 def prepare_server_args(argv):
-    args = make_parser().parse_args(argv)
+    args = make_parser().parse_args(with_config(argv))
     args.served_model_name = args.served_model_name or args.model_path
     args.tokenizer_path = args.tokenizer_path or args.model_path
     args.mem_fraction_static = args.mem_fraction_static or 0.874
