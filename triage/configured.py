@@ -2,7 +2,7 @@
 
 In: a remedy, the unit with what is in force on it, the file as far as it was read. Out: the remedy without the edits
 that the file makes needless, the file's values for arithmetic, notes for the plan; Refused with the instruction where
-only a hand in that file helps. Called by `request`. Pure. Root's side never sees it: what is left edits the command.
+only a hand in that file helps. Called by `planning`. Pure. Root's side never sees it: what is left edits the command.
 """
 
 from __future__ import annotations

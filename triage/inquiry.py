@@ -1,6 +1,6 @@
 """Planning asks the installed server: its release and the flags that its own parser knows.
 
-In: a unit as it is. Out: its parser, or why there is none. Called by `request`. It starts nothing itself: the question
+In: a unit as it is. Out: its parser, or why there is none. Called by `planning`. It starts nothing itself: the question
 goes through the spool, root's one-shot starts the unit's program with --help as the unit's own user, and the answer is
 read from root's folder (docs/architecture.md, Asking the installed server).
 """

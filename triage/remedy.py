@@ -1,7 +1,7 @@
 """A remedy and a unit as it is -> a plan, or the reason why not.
 
 In: the unit's files, the remedy of a match, what is in force already, the policy. Out: `Plan`, whose text and digest
-root will render again from the same edits (`dropin`). Called by `request` for command line, pages and worker. Pure:
+root will render again from the same edits (`dropin`). Called by `planning` for command line, pages and worker. Pure:
 no file is read or written here, and having a plan changes nothing.
 """
 

@@ -1,7 +1,7 @@
 """The next value to try of a flag that crashes when it is too high: halfway between what worked and what crashed.
 
 In: the value at the crash, and what the store remembers of this unit and signature. Out: a `set-flag` edit, so that
-root and the drop-in know of no search. Called by `request`. Pure. 60 worked and 64 crashed: 62; it ends at the last
+root and the drop-in know of no search. Called by `planning`. Pure. 60 worked and 64 crashed: 62; it ends at the last
 that worked.
 """
 

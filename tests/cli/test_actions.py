@@ -14,7 +14,8 @@ from click.testing import Result
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage.cli import actions as commands
 from triage.model import ActionState, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable, Verify
-from triage.request import Requester, find_remedy
+from triage.planning import find_remedy
+from triage.request import Requester
 from triage.settings import load_settings
 from triage.store import ProofRow, ProofState, Store, WantedRollback
 

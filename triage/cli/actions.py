@@ -146,8 +146,8 @@ def _view(requester: Requester, number: int) -> IncidentView:
 def _plan(requester: Requester, view: IncidentView, wanted: str | None) -> tuple[Plan, tuple[str, ...]]:
     """The plan of the remedy that was asked for, or of the first that fits here, and why those above it do not."""
     from triage.ladder import check_evidence, first_plan
+    from triage.planning import newest_document
     from triage.poison import check_poison
-    from triage.request import newest_document
 
     found = newest_document(view)
     name = requester.action_name(view.incident.number)

@@ -93,7 +93,7 @@ def approve(incident: int) -> None:
     from triage.autonomy import check_same, waiting
     from triage.cli.actions import follow, hands_here
     from triage.model import Refused
-    from triage.request import newest_document
+    from triage.planning import newest_document
 
     with hands_here() as (requester, session):
         prepared = next(iter(waiting(requester.store, incident)), None)

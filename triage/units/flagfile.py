@@ -1,7 +1,7 @@
 """SGLang's own file of flags, `--config FILE`: where it lies, what it sets.
 
 In: a command, a file. Out: `FlagFile`, or None where it cannot be read or says more than plain flags. Called by
-`request` for what a plan says, and by `readiness` to know where to ask. SGLang makes `--key value` of each
+`planning` for what a plan says, and by `readiness` to know where to ask. SGLang makes `--key value` of each
 `key: value` and puts these before the command's own words, of which the last wins: the command line beats the file, but
 a switch that the file turns on can be turned off nowhere else. Such files are flat, so they are read by hand: root's
 side sees the standard library only, and what is not plain (anchors, maps, block text) is not half read but not at all.

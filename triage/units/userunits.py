@@ -1,7 +1,7 @@
 """Units of users (`systemctl --user`): found where users keep them, planned like any other, edited by the user alone.
 
 In: a unit's name that the system's manager does not know. Out: its files and whose it is, and what that user has to do.
-Called by `request`, never by root's side: what lies below a home is its owner's to change, links and pipes included.
+Called by `planning`, never by root's side: what lies below a home is its owner's to change, links and pipes included.
 """
 
 from __future__ import annotations

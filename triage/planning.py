@@ -1,0 +1,324 @@
+"""A remedy of an incident planned for its unit as it is: shown, and asked of root by `request`.
+
+In: the store, the units as they are, what root's ledger says is in force, what the installed server says of its flags.
+Out: plans, or the reason why there is none. Called by `request`, whose hands plan and file. It runs without rights, and
+having a plan changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from triage.actions.ledger import Ledger
+from triage.actions.policy import Policy
+from triage.actions.spool import Spool
+from triage.configured import configured, logged_beside, noted
+from triage.inquiry import PATIENCE, Inquiry
+from triage.ladder import failed_before, known_bad, opposed
+from triage.model import (
+    EMPTY,
+    Edit,
+    InputError,
+    NotPermitted,
+    Plan,
+    Refused,
+    Remedy,
+    TriageError,
+    Unit,
+    Unreachable,
+    Verify,
+)
+from triage.remedy import as_it_stands, plan, plan_rollback
+from triage.rulebase.hints import hinted
+from triage.rulebase.offer import respelled
+from triage.search import searched
+from triage.settings import Settings
+from triage.shipped import shipped
+from triage.store import ActionRow, IncidentRow, IncidentView, Store
+from triage.units import flagfile
+from triage.units.directives import Value
+from triage.units.dropin import outdated, standing
+from triage.units.flags import spelled
+from triage.units.servers import installed
+from triage.units.systemctl import Folder, Manager, NotKnown, Systemd, is_active
+from triage.units.unitfile import effective
+from triage.units.userunits import find_user_unit, instruct
+
+PATH_UNIT = "triage-apply.path"
+
+
+class Planner:
+    """For this machine, or for the unit files below `root`. `patience`: seconds to wait for the server's flags."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        root: Path | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.root = root.resolve() if root else None
+        self.manager: Manager = Folder(self.root) if self.root else Systemd()
+        # With --root nothing needs root: spool and ledger are the caller's own, even where triage is installed.
+        self.private = self.root is not None or not settings.installed
+        aside = settings.state_dir / "folders"
+        own = self.private and settings.installed
+        self.spool = Spool(aside / "spool" if own else settings.spool)
+        self.ledger = Ledger(aside / "apply" if own else settings.apply_dir)
+        self.others = (Ledger(settings.apply_dir), Ledger(aside / "apply"))
+        take_shipped = self.private and not settings.policy.exists()
+        self.policy = shipped("packaging") / "policy.toml" if take_shipped else settings.policy
+        self.inquiry = Inquiry(self.spool, self.ledger.folder, patience)
+
+    def listening(self) -> bool:
+        """Whether a request that is filed here will be taken."""
+        if self.private:
+            return self.root is not None or os.geteuid() == 0
+        return is_active(PATH_UNIT)
+
+    def action_name(self, incident: int) -> str:
+        """`i3-1`: short to type, the same until it is used."""
+        used = self._used()
+        return next(name for number in range(1, 100_000) if (name := f"i{incident}-{number}") not in used)
+
+    def rungs(
+        self, ladder: Sequence[Mapping[str, Any]], incident: IncidentRow, document: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """The ladder with what failed on this unit, under the release of this crash, blocked."""
+        if self.root or not incident.unit:
+            return ladder
+        tried = self.store.tried(incident.unit, incident.host)
+        return known_bad(ladder, tried, incident.number, document.get("sglang_version"))
+
+    def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:
+        """The remedy of that id, worked out for the unit as it is now. Raises Refused with the reason."""
+        if not incident.unit:
+            raise Refused("the crash names no unit (it was read from a plain log): nothing to edit")
+        if self.root is None and incident.host not in ("", self.store.host):
+            raise Refused(f"{incident.unit} runs on {incident.host}, this is {self.store.host}: apply it there")
+        rule, found = find_remedy(document, remedy)
+        result = self._work_out(incident.unit, incident.number, rule, found, document, name, time)
+        return replace(result, verify=self._profile(document, rule, found))
+
+    def _work_out(
+        self,
+        unit_name: str,
+        incident: int,
+        rule: str,
+        found: Remedy,
+        document: Mapping[str, Any],
+        name: str,
+        time: int,
+        *,
+        ask: bool = True,
+    ) -> Plan:
+        policy = self._policy()
+        unit, owner = self._unit(unit_name)
+        ours = self.root is None and owner is None
+        parser, unasked = self.inquiry.parser(unit, self.listening, self._rouse) if ours and ask else (None, "")
+        release = parser.release if parser else installed(unit, self._root)
+        release = release or document.get("sglang_version")  # in a container only the log tells
+        found = hinted(respelled(found, release, parser), spelled(effective(unit)), release)
+        known = standing(self.ledger.results(), unit.name, self._root)
+        tried = () if self.root else self.store.tried(unit.name)
+        logged = document.get("context", {}).get("flags", {})
+        stands = as_it_stands(unit, known)
+        if file := flagfile.of_unit(unit, self._root):
+            found, logged = configured(found, stands, file), logged_beside(file, logged)
+        found = searched(found, stands, logged, incident, tried, self.store.crashed_with)
+        result = plan(
+            unit,
+            incident,
+            rule,
+            found,
+            known,
+            action=name,
+            now=time,
+            policy=policy,
+            present=logged,
+            held=self._held(unit.name) if any(edit.op == "set-unit" for edit in found.edits) else EMPTY,
+            root=self._root,
+        )
+        if why := opposed(result, tried):
+            raise Refused(why)
+        if owner is not None:
+            raise Refused(instruct(result, owner))
+        before = failed_before(result, tried, release)
+        result = noted(result, file) if file else result
+        notes = filter(None, (unasked, before, self._lifted(unit.name) if ours else ""))
+        return replace(result, notes=(*result.notes, *notes), failed_before=before)
+
+    def _unit(self, name: str) -> tuple[Unit, str | None]:
+        """The unit, and whose it is if it is a user's: '' of whoever enables it."""
+        try:
+            return self.manager.read_unit(name), None
+        except NotKnown:
+            if found := find_user_unit(name):
+                return found
+            raise
+
+    def plan_rollback(self, action: ActionRow, name: str, time: int, *, retire: bool = False) -> Plan:
+        """The file without that action; `retire`: with the proof of an apply.
+
+        Raises Refused where it is not in force here."""
+        if action.host not in ("", self.store.host):
+            raise Refused(f"{action.name} was applied on {action.host}, this is {self.store.host}: undo it there")
+        known = standing(self.ledger.results(), action.unit, self._root)
+        if action.name not in {item.action for item in known.actions} and (where := self._elsewhere(action.name)):
+            raise Refused(f"{action.name} was applied {where}")
+        unit = self.manager.read_unit(action.unit)
+        undo = plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
+        undo = replace(undo, notes=(*undo.notes, *filter(None, (self._lifted(unit.name),))))
+        return replace(undo, verify=self._proof_of(action)) if retire else undo
+
+    def outdated(self, action: ActionRow) -> str:
+        """In words that the unit changed below that action; '' where it did not, or cannot be looked at from here."""
+        if action.host not in ("", self.store.host):
+            return ""
+        try:
+            manager = self.manager if action.root == self._root else Folder(Path(action.root))
+            results = [result for ledger in self.others for result in ledger.results()]
+            return outdated(manager.read_unit(action.unit), standing(results, action.unit, action.root))
+        except (TriageError, OSError):
+            return ""
+
+    def release(self, unit: str) -> str | None:
+        """Of SGLang, as installed for that unit; None where its files do not tell."""
+        try:
+            return installed(self.manager.read_unit(unit), self._root)
+        except (TriageError, OSError):
+            return None
+
+    def gave_up(self, unit: str) -> bool:
+        """Whether systemd starts the unit no more because it failed too often: that is for a person to lift."""
+        return self.manager.live and self.manager.state(unit).result == "start-limit-hit"
+
+    def _lifted(self, unit: str) -> str:
+        """In words that the restart lifts systemd's start limit; '' where there is none to lift."""
+        if not self.gave_up(unit):
+            return ""
+        return "systemd starts it no more (start limit): the restart lifts that first, by systemctl reset-failed"
+
+    @property
+    def _root(self) -> str:
+        return str(self.root) if self.root else ""
+
+    def _held(self, unit: str) -> Mapping[str, Value]:
+        try:
+            return self.manager.loaded(unit).settings
+        except Unreachable:  # files below --root: no manager has loaded them
+            return EMPTY
+
+    def _policy(self) -> Policy | None:
+        """To say early what root would refuse; where it cannot be read here, root will say so."""
+        return Policy.load(self.policy) if os.access(self.policy, os.R_OK) or not self.policy.exists() else None
+
+    def _used(self) -> frozenset[str]:
+        names: set[str] = set(self.spool.waiting())
+        for ledger in self.others:
+            try:
+                names |= ledger.names()
+            except NotPermitted:
+                if ledger.folder == self.ledger.folder:
+                    raise
+        return frozenset(names)
+
+    def _elsewhere(self, action: str) -> str:
+        for ledger in self.others:
+            try:
+                result = ledger.result(action)
+            except (TriageError, OSError):
+                continue
+            if result is not None and result.request.root != self._root:
+                root = result.request.root
+                return f"below {root}: add --root {root}" if root else "on the machine itself: leave --root out"
+        return ""
+
+    def _profile(self, document: Mapping[str, Any], rule: str, remedy: Remedy) -> Verify:
+        """How the rule wants it proved; the settings where it says nothing; the cost that the rung announced."""
+        known = Verify.__dataclass_fields__
+        said: dict[str, Any] = {}
+        for match in document.get("matches") or ():
+            if match["rule"] == rule:
+                said = {name: value for name, value in (match.get("verify") or {}).items() if name in known}
+        if remedy.speed is not None:
+            said["min_speed"] = remedy.speed
+        return replace(self._usual(), **said)
+
+    def _usual(self) -> Verify:
+        settings = self.settings.proof
+        return Verify(
+            soak=settings.soak,
+            rate=settings.rate,
+            timeout=settings.timeout_seconds,
+            min_speed=settings.min_speed,
+            window=self.settings.rollback_window_seconds,
+        )
+
+    def _proof_of(self, action: ActionRow) -> Verify:
+        """As that action was proved; but what it was allowed to cost is no excuse once it is gone."""
+        usual = self._usual()
+        return replace(action.proof.profile, min_speed=usual.min_speed) if action.proof else usual
+
+    def _rouse(self) -> subprocess.Popen[bytes] | None:
+        """Root's side looks by itself where it is installed; a private one is started."""
+        return self._start_one_shot() if self.private else None
+
+    def _start_one_shot(self) -> subprocess.Popen[bytes]:
+        """In a session of its own: Ctrl-C here must not cut an action in half."""
+        package = str(Path(__file__).resolve().parent.parent)
+        code = (
+            f"import sys; sys.path.insert(0, {package!r}); from triage.actions.apply import main; "
+            "sys.exit(main(sys.argv[1:]))"
+        )
+        argv = [sys.executable, "-I", "-c", code, "--spool", str(self.spool.folder), "--dir", str(self.ledger.folder)]
+        argv += ["--policy", str(self.policy), *(["--root", self._root] if self.root else [])]
+        with open(f"{self.ledger.folder}.log", "ab") as said:
+            return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+
+
+def newest_document(view: IncidentView) -> Mapping[str, Any]:
+    """The newest crash of an incident. Raises Refused where it is none that an action may follow."""
+    if not view.crashes:
+        raise Refused(f"incident {view.incident.number} has no crash any more")
+    crash = view.crashes[0]
+    if not crash.outcome.actionable:
+        raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
+    return crash.document
+
+
+def find_remedy(document: Mapping[str, Any], remedy: str) -> tuple[str, Remedy]:
+    """(rule, remedy) of that id; the best match that has it. Raises InputError where none has."""
+    known = []
+    for match in document.get("matches") or ():
+        for rung in match["remedies"]:
+            known.append(rung["id"])
+            if rung["id"] == remedy:
+                return match["rule"], _remedy(rung)
+    raise InputError(f"there is no remedy {remedy!r} here; there are: {', '.join(known) or 'none, it is undiagnosed'}")
+
+
+def _remedy(rung: Mapping[str, Any]) -> Remedy:
+    fields = ("op", "name", "value", "floor", "ceiling")
+    edits = tuple(Edit(*(edit.get(field) for field in fields)) for edit in rung["edits"])
+    return Remedy(
+        id=rung["id"],
+        kind=rung["kind"],
+        title=rung["title"],
+        cost=rung["cost"],
+        confirmed=rung["confirmed"],
+        edits=edits,
+        versions=rung["versions"],
+        applicable=rung["applicable"],
+        blocked_by=rung["blocked_by"],
+        speed=rung.get("speed"),
+    )
