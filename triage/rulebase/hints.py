@@ -1,8 +1,8 @@
 """What a release says of the flags of an edit, put into the edit, for root's side knows no catalogue.
 
 In: a remedy, the flags as the unit's command spells them, the server's release. Out: the remedy with `Edit.also` (which
-words of the command abbreviate the flag) and `Edit.takes` (whether a word behind it is its value). Called by `planning`.
-Where the release is not known, what all catalogued releases agree on counts.
+words of the command abbreviate the flag) and `Edit.takes` (whether a word behind it is its value). Called by
+`planning`. Where the release is not known, what all catalogued releases agree on counts.
 """
 
 from __future__ import annotations
