@@ -64,6 +64,18 @@ def test_a_crash_that_comes_back_wants_it_back(store: Store, account_first: bool
     assert store.incident(1).incident.state is IncidentState.REGRESSED
 
 
+def test_that_the_targets_account_comes_first_changes_nothing(store: Store) -> None:
+    """Root writes both, the retirement's first; the worker may read the other one before."""
+    words = {"title": "t", "cost": "", "diff": "d", "who": "ada"}
+    store.reserve(retired().request, **words, now=T0 + DAY, limits=Guards())
+    store.import_result(made_result(state=ActionState.UNDONE), END)
+    assert store.incident(1).incident.state is IncidentState.MITIGATED
+    store.import_result(retired(), END)
+    assert store.incident(1).incident.state is IncidentState.MITIGATED
+    assert store.watch_windows(END + 601 * SECOND) == 1
+    assert store.incident(1).incident.state is IncidentState.RESOLVED
+
+
 def soaked(store: Store) -> None:
     """The retirement asked for with the proof of an apply, and root's part of it done."""
     profile = Verify(soak=30, window=600)

@@ -259,7 +259,15 @@ def _incident_follows(tx: Connection, incident: Row[Any], row: Row[Any], state: 
     if state is ActionState.VERIFIED:
         settle(tx, incident.id, IncidentState.MITIGATED, f"mitigated by action {row.name}", row.who, now, row.name)
     elif state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED, ActionState.UNDONE):
-        _open_again(tx, incident, row.name, row.who, now)
+        if not _being_retired(tx, row):
+            _open_again(tx, incident, row.name, row.who, now)
+
+
+def _being_retired(tx: Connection, row: Row[Any]) -> bool:
+    """Whether a retirement undid it, whose own account may come later: what follows for the incident is for that."""
+    of = and_(actions.c.host == row.host, actions.c.target == row.name, actions.c.kind == "retire")
+    states = (*OPEN_ENDED, ActionState.UNDONE)
+    return tx.execute(select(actions.c.name).where(of, actions.c.state.in_(states))).first() is not None
 
 
 def _undo_target(tx: Connection, host: str, row: Row[Any], incident: Row[Any] | None, now: int) -> None:
