@@ -36,6 +36,7 @@ EVENTS = {
 }
 IN_FORCE = (ActionState.VERIFIED, ActionState.UNVERIFIED)
 TAKEN_BACK = (ActionState.UNDONE, ActionState.ROLLED_BACK, *IN_FORCE)  # how the account of a rollback says it worked
+_GONE = (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED, ActionState.UNDONE)
 # What a crash in the window speaks against: an edit that was verified, or the retiring of one.
 _WATCHED = or_(
     and_(actions.c.kind == "apply", actions.c.state == ActionState.VERIFIED),
@@ -258,9 +259,8 @@ def _incident_follows(tx: Connection, incident: Row[Any], row: Row[Any], state: 
         _demote(tx, row, f"{row.name} did not prove itself: {row.text}", now)
     if state is ActionState.VERIFIED:
         settle(tx, incident.id, IncidentState.MITIGATED, f"mitigated by action {row.name}", row.who, now, row.name)
-    elif state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED, ActionState.UNDONE):
-        if not _being_retired(tx, row):
-            _open_again(tx, incident, row.name, row.who, now)
+    elif state in _GONE and not _being_retired(tx, row):
+        _open_again(tx, incident, row.name, row.who, now)
 
 
 def _being_retired(tx: Connection, row: Row[Any]) -> bool:
