@@ -52,9 +52,10 @@ def value_of(edit: Edit, file: FlagFile) -> str | None:
     return next((file.values[name] for name in spellings(edit) if name in file.values), None)
 
 
-def logged_beside(file: FlagFile, logged: Mapping[str, str]) -> dict[str, str]:
-    """The flags that the server logged, by field; where the file sets one, its present word."""
-    return {**logged, **{name.lstrip("-").replace("-", "_"): text for name, text in file.values.items()}}
+def logged_beside(file: FlagFile, state: Draft, logged: Mapping[str, str]) -> dict[str, str]:
+    """The flags that the server logged, by field; where the file sets one and the command does not, its word."""
+    filed = {name: text for name, text in file.values.items() if not given(Edit("set-flag", name), state)}
+    return {**logged, **{name.lstrip("-").replace("-", "_"): text for name, text in filed.items()}}
 
 
 def noted(plan: Plan, file: FlagFile) -> Plan:

@@ -133,7 +133,7 @@ class Planner:
         logged = document.get("context", {}).get("flags", {})
         stands = as_it_stands(unit, known)
         if file := flagfile.of_unit(unit, self._root):
-            found, logged = configured(found, stands, file), logged_beside(file, logged)
+            found, logged = configured(found, stands, file), logged_beside(file, stands, logged)
         found = searched(found, stands, logged, incident, tried, self.store.crashed_with)
         result = plan(
             unit,

@@ -83,7 +83,7 @@ def worked_out(found: Case) -> Plan:
     logged = found.logged
     if found.file:
         stands = as_it_stands(found.unit, Standing())
-        cure, logged = configured(cure, stands, found.file), logged_beside(found.file, logged)
+        cure, logged = configured(cure, stands, found.file), logged_beside(found.file, stands, logged)
     result = plan(found.unit, 3, "a-rule", cure, Standing(), action="i3-1", now=NOW, present=logged)
     return noted(result, found.file) if found.file else result
 

@@ -14,7 +14,6 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from triage.model import Refused, Unit
 from triage.units.flags import as_written, flags, long_name, started
@@ -64,11 +63,13 @@ def config_path(argv: tuple[str, ...], variables: Mapping[str, str]) -> str:
 def load(path: str, root: str = "") -> FlagFile | None:
     """The file, if it is a regular one of at most 64 kB and holds plain flags alone."""
     try:
-        handle = os.open(Path(f"{root}{path}"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
+        handle = os.open(f"{root}{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
-            data = file.read(_LIMIT + 1)
+            data = os.read(handle, _LIMIT + 1)
+        finally:
+            os.close(handle)
         values = parse(data.decode()) if len(data) <= _LIMIT else None
     except (OSError, UnicodeDecodeError):
         return None
