@@ -92,3 +92,13 @@ def test_a_folder_that_was_named_is_read_at_once(tmp_path: Path, site: Path, hea
     result = run("scan", "--rules", str(tmp_path / "mine"), healthy)
     assert result.exit_code == 2
     assert "moon.yaml:4:9" in str(result.exception)
+
+
+def test_folders_of_the_settings_are_in_force_for_an_author_too(
+    site: Path, tmp_path: Path, crashed: str, run: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    write(mine, "of-mine", rule("{exception: AttributeError}", "rank: 9\n"))
+    monkeypatch.setenv("TRIAGE_RULES", str(mine))
+    assert "of-mine" in run("rules", "list").stdout
+    assert "of-mine matches and wins" in run("rules", "try", "of-mine", crashed).stdout

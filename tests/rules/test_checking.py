@@ -132,9 +132,34 @@ def test_a_pattern_that_is_slow_on_hostile_text_fails(tmp_path: Path, pattern: s
 
 def test_a_pattern_that_is_no_regex_fails_with_its_place(tmp_path: Path) -> None:
     write(tmp_path, "moon", rule("[{message: the moon is full}, {message: 'the moon (is'}]") + SAMPLE)
-    problem, _ = check([tmp_path]).problems
+    (problem,) = check([tmp_path]).problems
     assert problem.text.startswith("not a regular expression")
     assert (problem.mark.line, problem.mark.column) == (4, 48)
+
+
+def test_the_only_pattern_being_no_regex_is_one_error(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{exception: ValueError, message: 'the moon (is'}") + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("not a regular expression")
+
+
+def test_a_condition_on_a_flag_that_no_release_has_fails(tmp_path: Path) -> None:
+    condition = "{flag: tp_siez, above: 8, or_unknown: true}"
+    write(tmp_path, "moon", rule(f"{{exception: ValueError, message: the moon is full, flags: {condition}}}") + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("no release of sglang has --tp-siez (tp_siez in `flags`)")
+
+
+def test_a_release_that_mends_is_a_release(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}", "fixed_in: soon\n") + SAMPLE)
+    assert problems(tmp_path) == ["'soon' is no release number: write it like '0.5.15'"]
+
+
+def test_a_file_of_another_ending_would_never_be_read_from_a_folder_and_is_not_proved(tmp_path: Path) -> None:
+    path = write(tmp_path, "moon", rule("{message: the moon is full}") + SAMPLE)
+    other = path.rename(path.with_suffix(".yml"))
+    (problem,) = check([], [other]).problems
+    assert problem.text == "rule files end in .yaml: rename it"
 
 
 def test_an_edit_that_cannot_be_carried_out_fails(tmp_path: Path) -> None:
@@ -189,6 +214,13 @@ def test_check_of_one_file_proves_only_that_one(tmp_path: Path) -> None:
     good = write(tmp_path, "moon", rule("{exception: ValueError, message: the moon is full}") + SAMPLE)
     write(tmp_path, "bad", rule("{message: nothing of the kind}"))
     assert CliRunner().invoke(triage, ["rules", "check", str(good), "--rules", str(tmp_path)]).exit_code == 0
+
+
+def test_a_release_is_asked_about_the_given_rules_only(tmp_path: Path) -> None:
+    path = write(tmp_path, "moon", rule("{message: the moon is full}") + SAMPLE)
+    result = CliRunner().invoke(triage, ["rules", "check", "--sglang", "0.5.12", str(path)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("1 rule, 0 rungs")
 
 
 def test_list_and_show_tell_the_rules_in_force(tmp_path: Path) -> None:

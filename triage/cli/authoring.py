@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triage.cli.rules import rules
+from triage.cli.rules import counted, in_force, load, rules
 from triage.cli.screen import echo, print_json
 from triage.model import InputError
 
@@ -77,8 +77,7 @@ def try_(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...]
     else:
         for crash_told in told:
             _show(tried.id, crash_told)
-        seen = f"{len(told)} crash{'' if len(told) == 1 else 'es'}"
-        click.echo(f"{seen}, {sum(bool(c['matches']) for c in told)} matched", err=True)
+        click.echo(f"{counted(len(told), 'crash')}, {sum(bool(c['matches']) for c in told)} matched", err=True)
     if not any(crash_told["matches"] for crash_told in told):
         sys.exit(1)
 
@@ -123,7 +122,7 @@ def backtest(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, 
     from triage.rulebase.rulebook import Rulebook
 
     tested, loaded = _rule(rule, folders)
-    present = [other for other in _load(folders).rules if other.path != tested.path]
+    present = [other for other in load(folders).rules if other.path != tested.path]
     crashes = list(_crashes(spec, units))
     places = {id(crash): place for place, crash in crashes}
     found = list(differences(tested.id, Rulebook(present), Rulebook(loaded.rules), (crash for _, crash in crashes)))
@@ -147,7 +146,7 @@ def backtest(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, 
             was = f" (before: {line['before'] or 'none'})" if line["before"] != line["after"] else ""
             echo(f"{line['change']:11} {line['spec']}: {line['title']} -> {line['after'] or 'none'}{was}")
         said = ", ".join(f"{count} {change}" for change, count in counts.items()) or "it matches none of them"
-        click.echo(f"{len(crashes)} crashes: {said}", err=True)
+        click.echo(f"{counted(len(crashes), 'crash')}: {said}", err=True)
     if counts[str(Change.LOST)] or counts[str(Change.FALSE_ALARM)]:
         sys.exit(1)
 
@@ -183,12 +182,11 @@ def _problems(name: str, text: str) -> list[str]:
     from tempfile import TemporaryDirectory
 
     from triage.rulebase.rulecheck import UNFINISHED, check
-    from triage.rulebase.rulefile import rule_folders
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.yaml"
         path.write_text(text, encoding="utf-8")
-        found = check(rule_folders(), (path,)).problems
+        found = check(in_force(), (path,)).problems
         return [f"line {p.mark.line}: {p.text}" for p in found if not p.text.startswith(UNFINISHED)]
 
 
@@ -209,19 +207,13 @@ def _rule(name: str, folders: tuple[Path, ...]) -> tuple[Rule, Rules]:
     """The rule of that id or file, and all rules with it in force."""
     path = Path(name)
     if path.suffix == ".yaml" and path.is_file():
-        loaded, name = _load((*folders, path)), path.stem
+        loaded, name = load((*folders, path)), path.stem
     else:
-        loaded = _load(folders)
+        loaded = load(folders)
     found = loaded.get(name)
     if found is None:
         raise InputError(f"there is no rule '{name}': give the id of one in `triage rules list`, or a file's path")
     return found, loaded
-
-
-def _load(folders: tuple[Path, ...]) -> Rules:
-    from triage.rulebase.rulefile import load_rules, rule_folders
-
-    return load_rules(rule_folders(*folders))
 
 
 def _crashes(spec: str, units: tuple[str, ...]) -> Iterator[tuple[str, Crash]]:

@@ -32,7 +32,7 @@ def rules() -> None:
 @_JSON
 def list_(folders: tuple[Path, ...], as_json: bool) -> None:
     """All rules in force: id, area, severity, first remedy."""
-    loaded = _load(folders)
+    loaded = load(folders)
     if as_json:
         _print({"schema": 1, "rules": [_document(rule) for rule in loaded.rules], "masked": list(loaded.masked)})
         return
@@ -51,7 +51,7 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
     """One rule in words: what it means, its remedies, its file."""
     from triage.model import InputError
 
-    rule = _load(folders).get(rule_id)
+    rule = load(folders).get(rule_id)
     if rule is None:
         raise InputError(f"there is no rule '{rule_id}': `triage rules list` shows all")
     if as_json:
@@ -85,18 +85,17 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
 def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, release: str | None) -> None:
     """Prove rules by their samples and near-misses, all of them without a PATH. Exit 1 where one does not hold.
 
-    With --sglang nothing is proved: it lists the rungs that a server of that release could not carry out.
+    With --sglang nothing is proved: it lists the rungs of these rules that a server of that release could not carry out.
     """
     if release is not None:
-        _missing(_load((*folders, *paths)), release, as_json)
+        _missing(_among(load((*folders, *paths)), paths), release, as_json)
         return
     from triage.rulebase.rulecheck import check as prove
-    from triage.rulebase.rulefile import rule_folders
 
     def progress(number: int, of: int) -> None:
         click.echo(f"\rchecking {number}/{of}", err=True, nl=number == of)
 
-    report = prove(rule_folders(*folders), paths, progress if sys.stderr.isatty() else None)
+    report = prove(in_force(*folders), paths, progress if sys.stderr.isatty() else None)
     if as_json:
         problems = [
             {"path": p.mark.path, "line": p.mark.line, "column": p.mark.column, "text": p.text} for p in report.problems
@@ -106,19 +105,27 @@ def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, rel
     else:
         for problem in report.problems:
             click.echo(str(problem))
-        found = _counted(len(report.problems), "problem") if report.problems else "all hold"
+        found = counted(len(report.problems), "problem") if report.problems else "all hold"
         told = ((report.rules, "rule"), (report.samples, "sample"), (report.near_misses, "near-miss"))
-        click.echo(f"{', '.join(_counted(*count) for count in told)}: {found}", err=True)
+        click.echo(f"{', '.join(counted(*count) for count in told)}: {found}", err=True)
     if report.problems:
         sys.exit(1)
 
 
-def _counted(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
     """'1 sample', '2 near-misses'."""
     return f"{number} {word}" if number == 1 else f"{number} {word}{'es' if word.endswith('s') else 's'}"
 
 
-def _missing(loaded: Rules, release: str, as_json: bool) -> None:
+def _among(loaded: Rules, paths: tuple[Path, ...]) -> tuple[Rule, ...]:
+    """The rules of these files and folders; all, where none are given."""
+    from triage.rulebase.rulefile import rule_files
+
+    wanted = {file.resolve() for path in paths for file in rule_files(path)}
+    return tuple(rule for rule in loaded.rules if not paths or rule.path.resolve() in wanted)
+
+
+def _missing(chosen: tuple[Rule, ...], release: str, as_json: bool) -> None:
     from triage.model import InputError
     from triage.rulebase.catalogue import catalogue
     from triage.rulebase.rulecheck import missing_in
@@ -126,7 +133,7 @@ def _missing(loaded: Rules, release: str, as_json: bool) -> None:
     if catalogue().place(release) is None:
         first, last = catalogue().releases[0], catalogue().releases[-1]
         raise InputError(f"sglang {release} is not in the catalogue: it knows {first} to {last}")
-    rungs = list(missing_in(loaded.rules, release))
+    rungs = list(missing_in(chosen, release))
     if as_json:
         found = [{"rule": rule, "remedy": remedy, "why": why} for rule, remedy, why in rungs]
         _print({"schema": 1, "sglang": release, "missing": found})
@@ -134,15 +141,23 @@ def _missing(loaded: Rules, release: str, as_json: bool) -> None:
     for rule, remedy, why in rungs:
         click.echo(f"{rule}/{remedy}: {why}")
     click.echo(
-        f"{_counted(len(loaded.rules), 'rule')}, {_counted(len(rungs), 'rung')} that sglang {release} has no words for",
+        f"{counted(len(chosen), 'rule')}, {counted(len(rungs), 'rung')} that sglang {release} has no words for",
         err=True,
     )
 
 
-def _load(folders: tuple[Path, ...]) -> Rules:
-    from triage.rulebase.rulefile import load_rules, rule_folders
+def in_force(*more: Path) -> tuple[Path, ...]:
+    """The folders that `watch` reads too, those of the settings among them; then those of one command."""
+    from triage.settings import load_settings
+    from triage.shipped import rule_folders
 
-    return load_rules(rule_folders(*folders))
+    return rule_folders(*load_settings().rules, *more)
+
+
+def load(folders: tuple[Path, ...]) -> Rules:
+    from triage.rulebase.rulefile import load_rules
+
+    return load_rules(in_force(*folders))
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -67,6 +67,7 @@ def check(
         if wanted and rule.path.resolve() not in wanted:
             continue
         proof, bad = load_proof(rule.path)
+        bad += _broken(rule)  # with such a pattern no sample can be matched: that would say it twice
         edits = [*_edits(rule)]
         problems += bad or [
             *_patterns(rule),
@@ -211,14 +212,22 @@ def _seen(crash: Crash) -> str:
 # ---------------------------------------------------------------- patterns and edits
 
 
-def _patterns(rule: Rule) -> Iterator[Problem]:
-    clauses = [clause for top in rule.clauses for clause in (top, *top.unless)]
-    for pattern in (pattern for clause in clauses for pattern in (*clause.messages, *clause.lines)):
+def _searched(rule: Rule) -> Iterator[Pattern]:
+    for clause in (clause for top in rule.clauses for clause in (top, *top.unless)):
+        yield from (*clause.messages, *clause.lines)
+
+
+def _broken(rule: Rule) -> Iterator[Problem]:
+    for pattern in _searched(rule):
         try:
-            compiled = regex.compile(pattern.text, regex.MULTILINE)
+            regex.compile(pattern.text, regex.MULTILINE)
         except regex.error as error:
             yield Problem(pattern.mark, f"not a regular expression ({error}): mend it")
-            continue
+
+
+def _patterns(rule: Rule) -> Iterator[Problem]:
+    for pattern in _searched(rule):
+        compiled = regex.compile(pattern.text, regex.MULTILINE)
         if any(_too_slow(compiled, text) for text in hostile_texts(pattern)):
             yield Problem(
                 pattern.mark,
@@ -282,8 +291,13 @@ def _bounded(text: EditText) -> bool:
 
 
 def _catalogued(rule: Rule) -> Iterator[Problem]:
-    """Is every flag, variable and value of the rungs in some release, or marked as a fork's?"""
+    """Is every flag, variable and value in some release, or marked as a fork's?"""
     book = catalogue()
+    forks = {name for remedy in rule.remedies for name in remedy.forks}
+    for clause in (clause for top in rule.clauses for clause in (top, *top.unless)):
+        for name in (name for condition in clause.flags for name in condition.names):
+            if (flag := f"--{name.replace('_', '-')}") not in forks and not book.knows(flag):
+                yield Problem(clause.mark, f"no release of sglang has {flag} ({name} in `flags`): correct it")
     for remedy in rule.remedies:
         for text in remedy.edits:
             for name in text.names:

@@ -71,10 +71,8 @@ def load_rules(folders: Iterable[Path]) -> Rules:
 
 def rule_files(folder: Path, problems: list[Problem] | None = None) -> list[Path]:
     """The rule files below a folder in a stable order; a single file is itself. A missing folder has none."""
-    if folder.is_file():
-        return [folder]
     paths = []
-    for path in sorted(folder.rglob("*")):
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         if path.suffix == ".yaml" and path.is_file():
             paths.append(path)
         elif path.suffix == ".yml" and problems is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from triage.model import AS_SET, Outcome, Phase, Severity, Verify
 from triage.rulebase.anchors import SHORTEST, needed
-from triage.rulebase.releases import Specifier
+from triage.rulebase.releases import Specifier, release_key
 from triage.rulebase.rule import (
     EDITABLE,
     FLAG,
@@ -101,7 +101,7 @@ def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
         remedies=remedies,
         references=r.texts(keys.get("references")),
         applies=_specifier(r, keys.get("applies")),
-        fixed_in=r.text(keys.get("fixed_in")) or None,
+        fixed_in=_release(r, keys.get("fixed_in")),
         stable=bool(r.boolean(keys.get("stable"))),
         false_positives=r.texts(keys.get("false_positives")),
         verify=_verify(r, keys["verify"]) if "verify" in keys else AS_SET,
@@ -290,6 +290,13 @@ def _specifier(r: Reader, node: Node | None) -> str | None:
     text = r.text(node)
     if node is not None and text and Specifier.parse(text) is None:
         r.wrong(node, f"'{text}' is no range of releases: write it like '>=0.5.0,<0.5.14'")
+    return text or None
+
+
+def _release(r: Reader, node: Node | None) -> str | None:
+    text = r.text(node)
+    if node is not None and text and release_key(text) is None:
+        r.wrong(node, f"'{text}' is no release number: write it like '0.5.15'")
     return text or None
 
 
