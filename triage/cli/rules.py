@@ -85,7 +85,7 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
 def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, release: str | None) -> None:
     """Prove rules by their samples and near-misses, all of them without a PATH. Exit 1 where one does not hold.
 
-    With --sglang nothing is proved: it lists the rungs of these rules that a server of that release could not carry out.
+    With --sglang nothing is proved: it lists the rungs that a server of that release could not carry out.
     """
     if release is not None:
         _missing(_among(load((*folders, *paths)), paths), release, as_json)
