@@ -298,10 +298,10 @@ def newest_document(view: IncidentView) -> Mapping[str, Any]:
 
 def find_remedy(document: Mapping[str, Any], remedy: str) -> tuple[str, Remedy]:
     """(rule, remedy) of that id; the best match that has it. Raises InputError where none has."""
-    known = []
+    known: dict[str, None] = {}  # several matches may have one of the same id
     for match in document.get("matches") or ():
         for rung in match["remedies"]:
-            known.append(rung["id"])
+            known[rung["id"]] = None
             if rung["id"] == remedy:
                 return match["rule"], _remedy(rung)
     raise InputError(f"there is no remedy {remedy!r} here; there are: {', '.join(known) or 'none, it is undiagnosed'}")

@@ -71,6 +71,7 @@ def test_applied_shown_and_undone(store: Store, run: Type, root: Path, incident:
     assert "already there" in str(again.exception)
     undone = run("rollback", "i1-1", "--yes", "--root", str(root))
     assert undone.exit_code == 0, undone.output
+    assert f"{root} is gone; nothing was restarted" in undone.stdout
     assert files(root) == before
     assert not drop_in(root).parent.exists()
     assert store.action("i1-1").state is ActionState.UNDONE
@@ -89,6 +90,14 @@ def test_an_unconfirmed_remedy_below_one_by_hand_has_to_be_named(store: Store, r
     )
     assert not drop_in(root).exists()
     assert run("apply", "1", "--remedy", "no-graph", "--yes", "--root", str(root)).exit_code == 0
+
+
+def test_a_remedy_that_is_not_there_names_each_of_the_others_once(store: Store, run: Type, root: Path) -> None:
+    finding = made_finding()
+    other = replace(finding.matches[0], rule="wider", remedies=(REMEDY, replace(REMEDY, id="less")))
+    record(store, closed(replace(finding, matches=(*finding.matches, other))))
+    result = run("apply", "1", "--remedy", "none", "--root", str(root))
+    assert (result.exit_code, str(result.exception).count("no-graph"), "less" in str(result.exception)) == (2, 1, True)
 
 
 def test_a_remedy_outside_the_policy_leads_to_the_next(store: Store, run: Type, root: Path) -> None:

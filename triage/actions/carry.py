@@ -214,9 +214,8 @@ class Carrier:
         if not self.manager.live:
             state = ActionState.UNVERIFIED if request.kind == "apply" else ActionState.UNDONE
             record.skip("restart", f"files below {self.root} only: nothing is reloaded or restarted")
-            record.settle(
-                state, f"{drop_in_path(unit.name)} below {self.root} is written; nothing was restarted", wanted
-            )
+            done = "is written" if rendered.text else "is gone"
+            record.settle(state, f"{drop_in_path(unit.name)} below {self.root} {done}; nothing was restarted", wanted)
             return
         with record.step("reload"):
             self.manager.reload()

@@ -122,7 +122,7 @@ def find(commands: tuple[Command, ...]) -> Launch:
     """The start of SGLang. Raises Refused, with what this unit starts instead, where it cannot be edited."""
     if not commands:
         raise Refused("the unit has no ExecStart= command: nothing to edit")
-    why = ""
+    why, starts = "", []
     for index, command in enumerate(commands):
         try:
             found = _direct(index, command) or _scripted(index, command)
@@ -130,7 +130,11 @@ def find(commands: tuple[Command, ...]) -> Launch:
             why = str(reason)
             continue
         if found is not None:
-            return found
+            starts.append(found)
+    if len(starts) > 1:
+        raise Refused("the unit starts SGLang in several ExecStart= lines")
+    if starts:
+        return starts[0]
     raise Refused(why or _instead(commands))
 
 
