@@ -110,13 +110,6 @@ def test_whoever_points_to_the_cause_is_not_it(last):
     assert crash_of(*pointing).root.cause.exception == last.split(":")[0]
 
 
-def test_the_word_for_all_of_the_drivers_reports_stands_in_the_chain():
-    crash = crash_of("kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=77, name=python3, GPU has fallen off the bus.")
-    assert [link.exception for link in crash.root.chain] == ["Xid 79", "Xid"]
-    crash = crash_of("kernel: NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)")
-    assert [link.exception for link in crash.root.chain] == ["Xid 79", "NVRM"]
-
-
 INNER = ('  File "/opt/sglang/srt/a.py", line 3, in f', "    g()", "ValueError: the first")
 OUTER = ('  File "/x/main.py", line 9, in wait', "    raise Wrapped(text)")
 

@@ -60,7 +60,7 @@ class Entry:
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
     """A failure that one line tells."""
-    links = tuple(Link(word, sign.message[:2000]) for word in (sign.cause, sign.exception, sign.family) if word)
+    links = tuple(Link(word, sign.message[:2000]) for word in (sign.cause, sign.exception) if word)
     return Entry(
         sign.kind, sign.name, sign.why, [line], [text], links, rank, sign.pid, line.time, sign.ends_server, line.cut
     )

@@ -34,9 +34,7 @@ def read_kernel(text: str) -> Sign | None:
         if match is not None:
             return _xid(match, text)
     if "NVRM" in text and _GONE.search(text):
-        return Sign(
-            "gone", Kind.HINT, Role.CONFIRMATION, "Xid 79", text.strip(), "the driver lost the GPU", family="NVRM"
-        )
+        return Sign("gone", Kind.HINT, Role.CONFIRMATION, "Xid 79", text.strip(), "the driver lost the GPU")
     if "ut of memory: Kill" in text:
         match = _OOM.search(text)
         if match is not None and match["name"].startswith(_SERVER_NAMES):
@@ -51,13 +49,13 @@ def _xid(match: re.Match[str], text: str) -> Sign:
     name, why = f"xid{number}", "the GPU's driver reported it"
     if "Nonfatal" in match["rest"]:  # a link that was retrained: the driver tells it, nothing is lost
         why = f"{why}, as not fatal"
-        return Sign(name, Kind.CASCADE, Role.CONFIRMATION, f"Xid {number}", text.strip(), why, pid, family="Xid")
+        return Sign(name, Kind.CASCADE, Role.CONFIRMATION, f"Xid {number}", text.strip(), why, pid)
     before = _XID_BEFORE.search(match["rest"])
     first = int(before["xid"]) if before is not None else number
     kind = Kind.HARDWARE if first in DEVICE_XIDS else Kind.HINT
     role = Role.ROOT if kind is Kind.HARDWARE else Role.CONFIRMATION
     cause = f"Xid {first}" if first != number else ""
-    return Sign(name, kind, role, f"Xid {number}", text.strip(), why, pid, cause=cause, family="Xid")
+    return Sign(name, kind, role, f"Xid {number}", text.strip(), why, pid, cause=cause)
 
 
 def oom_unit(text: str) -> tuple[int, str] | None:

@@ -45,7 +45,6 @@ class Sign:
     pid: int | None = None  # the process it is about, where the line says so
     ends_server: bool = False  # SGLang's own end-of-server line
     cause: str = ""  # the failure that the line itself names as its cause
-    family: str = ""  # the word that is printed for all of its kind
 
 
 _DIED = "the parent saw a process of the server end"
