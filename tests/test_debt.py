@@ -79,6 +79,12 @@ def test_when_it_may_go(store: Store, rule: Any, known: dict[str, Any], release:
     assert bool(found.condition) is bool((rule and rule.fixed_in) or known.get("release") or known.get("due"))
 
 
+@pytest.mark.parametrize(("crashed_on", "met"), [("0.5.14", True), ("0.5.15", False), ("0.5.16", False), (None, True)])
+def test_a_mend_that_was_there_when_it_crashed_is_none(store: Store, crashed_on: str | None, met: bool) -> None:
+    found = debt(store.action("a1"), Mended(), Retirement("a1"), "0.5.16", NOW, crashed_on)  # type: ignore[arg-type]
+    assert (bool(found.met), bool(found.condition)) == (met, met)
+
+
 def collector(store: Store, hands: FakeHands) -> Collector:
     return Collector(store, hands, lambda name: Mended())  # type: ignore[arg-type, return-value]
 

@@ -41,9 +41,13 @@ class Debt:
     still_needed_on: tuple[str, ...]  # releases on which the crash came back without it
 
 
-def debt(row: ActionRow, rule: Rule | None, known: Retirement, release: str | None, now: int) -> Debt:
-    """Worked out from what is known; looks nowhere."""
+def debt(
+    row: ActionRow, rule: Rule | None, known: Retirement, release: str | None, now: int, crashed_on: str | None = None
+) -> Debt:
+    """Worked out from what is known; looks nowhere. `crashed_on`: that of the crash it was to cure, where told."""
     mended = rule.fixed_in if rule else None
+    if mended and _reached(crashed_on, mended):
+        mended = None  # so the mend was none here
     conditions = (
         f"mended in {mended}" if mended else "",
         f"release {known.release}" if known.release else "",
@@ -67,7 +71,8 @@ def debts(store: Store, hands: Hands, rule: Callable[[str], Rule | None], unit: 
     for row in store.workarounds(unit):
         here = row.host == store.host and not row.root
         release = hands.release(row.unit) if here else None
-        found.append(debt(row, rule(row.rule), known.get(row.name, Retirement(row.name)), release, now))
+        own = known.get(row.name, Retirement(row.name))
+        found.append(debt(row, rule(row.rule), own, release, now, store.crashed_on(row)))
     return found
 
 

@@ -52,6 +52,14 @@ def test_a_failed_proof_is_remembered_with_the_release_of_the_crash(store: Store
     assert only(store).release == "0.5.12"
 
 
+def test_the_release_that_crashed_is_that_of_the_crash_before_the_action(store: Store) -> None:
+    record(store, closed(crash(2, release="0.5.13", started=LATER)), now=LATER)
+    store.import_result(made_result(started=T0 + 5 * SECOND), LATER)
+    assert store.crashed_on(store.action("a1")) == "0.5.12"
+    store.import_result(made_result("a2", started=LATER + SECOND), LATER + SECOND)
+    assert store.crashed_on(store.action("a2")) == "0.5.13"
+
+
 def test_what_was_refused_was_not_tried(store: Store) -> None:
     store.import_result(made_result(state=ActionState.REFUSED, restarted=None), LATER)
     assert store.tried(UNIT) == ()

@@ -303,6 +303,11 @@ class Store:
         with self._database.write() as tx:
             retirement.propose(tx, row, release, why, self._base_url, now)
 
+    def crashed_on(self, row: ActionRow) -> str | None:
+        """The release of SGLang whose crash it was to cure, where the log told it."""
+        with self._database.read() as tx:
+            return history.crashed_on(tx, row.incident, row.requested_at)
+
     def still_needed(self, gone: str, heir: str, release: str) -> None:
         """The crash came back on that release without `gone`; `heir` puts it back."""
         with self._database.write() as tx:

@@ -47,7 +47,11 @@ def _tried(tx: Connection, host: str, row: Row[Any]) -> Tried:
     failed = row.state in (ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED)
     back = None if failed else _came_back(tx, host, row)
     unproved = back is None and row.state == ActionState.UNDONE and proof.has_failed(tx, host, row.name)
-    release = _release(tx, row, back) if failed or unproved or back is not None else None
+    release = None
+    if back is not None:
+        release = _release(back)
+    elif failed or unproved:
+        release = crashed_on(tx, row.incident, row.requested_at)
     return Tried(
         action=row.name,
         incident=row.incident,
@@ -74,9 +78,13 @@ def _came_back(tx: Connection, host: str, row: Row[Any]) -> Row[Any] | None:
     return tx.execute(select(crashes).where(*under).order_by(crashes.c.started).limit(1)).first()
 
 
-def _release(tx: Connection, row: Row[Any], back: Row[Any] | None) -> str | None:
-    """Of the server under which it failed: by the crash that came back, else by the one that it was to cure."""
-    if back is None:
-        before = and_(crashes.c.incident == row.incident, crashes.c.opened_at <= row.requested_at)
-        back = tx.execute(select(crashes).where(before).order_by(crashes.c.opened_at.desc()).limit(1)).first()
-    return None if back is None else unpack(back.document).get("sglang_version")
+def crashed_on(tx: Connection, incident: int, requested_at: int) -> str | None:
+    """The server's release in the crash that an action of that time was to cure."""
+    before = and_(crashes.c.incident == incident, crashes.c.opened_at <= requested_at)
+    row = tx.execute(select(crashes).where(before).order_by(crashes.c.opened_at.desc()).limit(1)).first()
+    return None if row is None else _release(row)
+
+
+def _release(crash: Row[Any]) -> str | None:
+    found: str | None = unpack(crash.document).get("sglang_version")
+    return found
