@@ -1,6 +1,6 @@
 """`watch` on a real systemd: how soon a crash is a row, what an idle watch costs, what it holds.
 
-    python -m benchmarks.live [--crashes 150] [--seconds 30]        (root: it boots a box, as tests/e2e does)
+    python -m benchmarks.live [--crashes 60] [--seconds 20]        (root: it boots a box, as tests/e2e does)
 
 Printed as JSON: the time from the journal's stamp on the exception line to the crash's row as another process sees it
 (milliseconds, p50, p99), the share of one core that `watch` takes while a unit writes 200 healthy lines a second, and
@@ -125,7 +125,7 @@ def measure(crashes: int, seconds: int) -> dict[str, object]:
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    options.add_argument("--crashes", type=int, default=150)
-    options.add_argument("--seconds", type=int, default=30)
+    options.add_argument("--crashes", type=int, default=60)
+    options.add_argument("--seconds", type=int, default=20)
     given = options.parse_args()
     print(json.dumps(measure(given.crashes, given.seconds)))
