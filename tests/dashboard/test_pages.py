@@ -369,6 +369,14 @@ def test_the_list_offers_no_remedy_where_none_can_be_applied(reader: TestClient,
     assert offered == {"1": True, "2": False, "4": False, "5": True}
 
 
+def test_the_list_names_no_remedy_whose_title_waits_for_words_of_the_log(reader: TestClient, store: Store) -> None:
+    match = replace(DFLASH, rule="unknown-flag", remedies=())
+    record(store, finding(700, signature="cc", match=match, started=NOW), NOW)
+    page = reader.get("/incidents").text
+    assert 'href="/incidents/4"' in page
+    assert "in place of" not in page
+
+
 def test_a_rule_that_changes_is_on_the_page_without_a_restart(
     make: Callable[..., TestClient], rules: tuple[Rule, ...]
 ) -> None:

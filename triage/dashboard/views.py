@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 from triage.dashboard.logtext import Folded, flat, fold
-from triage.dashboard.render import slots
 from triage.engine.lines import parse
 from triage.model import ActionState, Edit, Step, StepState
 from triage.rulebase.rule import Rule
@@ -80,7 +79,8 @@ def _fitting(rule: Rule, row: IncidentRow) -> list[str]:
     if row.state is IncidentState.RESOLVED or not row.outcome.actionable:
         return []
     rungs = (rung for rung in rule.remedies if rung.edits and (not rung.phases or row.phase in rung.phases))
-    return [slots(rung.title) for rung in rungs]
+    # One whose title takes words from the log cannot be told here, nor whether the log has them.
+    return [rung.title for rung in rungs if "{" not in rung.title]
 
 
 @dataclass(frozen=True, slots=True)
