@@ -7,6 +7,7 @@ import pytest
 from tests.crashes import story
 from tests.crashes.scanning import crashes_of
 from tests.crashes.story import Said
+from triage.engine import alike
 from triage.model import Grade
 
 OTHER = (
@@ -107,6 +108,19 @@ def test_frames_that_come_again_and_again_are_put_in_their_order():
         lines = shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
         crashes = crashes_of(story.as_text([*lines, *story.parent_gives_up(12_500)]))
         assert (told(crashes), [crash.grade for crash in crashes]) == (want, [Grade.COMPLETE])
+
+
+@pytest.mark.parametrize("cut", [1.0, 0.8])
+def test_the_short_way_finds_what_the_search_finds(cut, monkeypatch):
+    """Where no frame comes twice no search is needed: what is told is the same."""
+    ways = []
+    for straight in (alike._straight, lambda *_: None):
+        monkeypatch.setattr(alike, "_straight", straight)
+        for seed, frames in enumerate((story.FRAMES, story.FRAMES, layered(3), layered(2))):
+            mixed = shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
+            crashes = crashes_of(story.as_text(mixed[: int(len(mixed) * cut)]))
+            ways.append([told(crashes), [crash.grade for crash in crashes]])
+    assert ways[:4] == ways[4:]
 
 
 def torn(lanes, seed, often):

@@ -78,8 +78,11 @@ def common_story(
     most = {step: count // len(bodies) if whole else MAX_STEPS for step, count in copies.items()}
     sources = _behind(bodies, kind)
     likely = cache(lambda frame, text: cost(frame, sources.get(frame, ""), text))
-    road = _Road(steps, most)
     starts = sorted(body.start for body in bodies)
+    story = _straight(steps, starts, most if whole else None, likely)
+    if story is not None:
+        return story.steps, sources
+    road = _Road(steps, most)
     guesses = [_Guess(_Story(), (0,), 0)]
     begun = 0
     for serial, step in steps:
@@ -102,6 +105,31 @@ def common_story(
     if best is None or any(guess.cost == best.cost and guess.story is not best.story for guess in told[1:]):
         return None
     return best.story.steps, sources
+
+
+def _straight(
+    steps: list[tuple[int, Step]], starts: list[int], most: Mapping[Step, int] | None, likely: Callable[[str, str], int]
+) -> _Story | None:
+    """The story in which no step comes twice, or None where it leaves a line unexplained.
+
+    Whoever writes a step first has written all before it, so the steps stand in the order in which they were first
+    seen, and nobody may have passed one more often than the one before. Where each comes once (`most`), there is no
+    other story; where not all have come to their end, any other has more steps.
+    """
+    if most is not None and any(n != 1 for n in most.values()):
+        return None
+    story, passed = _Story(), list[int]()
+    for serial, step in steps:
+        at = story.places[step][0] if step in story.places else len(passed)
+        if at == len(passed):
+            if _further(story, step, likely) is None:
+                return None
+            story = story.then(step)
+            passed.append(0)
+        passed[at] += 1
+        if passed[at] > (passed[at - 1] if at else bisect_right(starts, serial)):
+            return None
+    return story if story.steps and (most is None or passed[-1] == len(starts)) else None
 
 
 def _heard(bodies: list[Traceback], kind: Callable[[str], str]) -> list[tuple[int, Step]]:
