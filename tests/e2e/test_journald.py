@@ -87,11 +87,12 @@ def crash_with(triage: Installed, name: str, port: int, meddle: Callable[[], Non
 
 def test_rotation_and_vacuum_in_the_middle_of_a_crash(triage: Installed, undisturbed: dict[str, Any]) -> None:
     def meddle() -> None:
-        for _ in range(3):
-            triage.box.run(["journalctl", "--rotate", "--vacuum-files=1", "--quiet"])
-            time.sleep(0.3)
+        for _ in range(3):  # one archived file stays: the vacuum takes none that was written just now
+            triage.box.run(["journalctl", "--rotate", "--vacuum-files=2", "--quiet"])
+            time.sleep(0.5)
 
-    assert crash_with(triage, "rotated", 31701, meddle) == undisturbed
+    found = crash_with(triage, "rotated", 31701, meddle)
+    assert found == undisturbed or found["grade"] == "rotated", "whole, or said to be not"
 
 
 def test_a_flush_in_the_middle_of_a_crash(triage: Installed, undisturbed: dict[str, Any]) -> None:
