@@ -85,14 +85,16 @@ def crash_with(triage: Installed, name: str, port: int, meddle: Callable[[], Non
     return outcome_of(triage, server)
 
 
-def test_rotation_and_vacuum_in_the_middle_of_a_crash(triage: Installed, undisturbed: dict[str, Any]) -> None:
-    def meddle() -> None:
-        for _ in range(3):  # one archived file stays: the vacuum takes none that was written just now
-            triage.box.run(["journalctl", "--rotate", "--vacuum-files=2", "--quiet"])
-            time.sleep(0.5)
+def rotated(triage: Installed, files: int) -> None:
+    """Three rotations, each with a vacuum down to so many archived files."""
+    for _ in range(3):
+        triage.box.run(["journalctl", "--rotate", f"--vacuum-files={files}", "--quiet"])
+        time.sleep(0.5)
 
-    found = crash_with(triage, "rotated", 31701, meddle)
-    assert found == undisturbed or found["grade"] == "rotated", "whole, or said to be not"
+
+def test_rotation_and_vacuum_in_the_middle_of_a_crash(triage: Installed, undisturbed: dict[str, Any]) -> None:
+    """One archived file stays each time: the vacuum takes none that was written just now."""
+    assert crash_with(triage, "rotated", 31701, lambda: rotated(triage, 2)) == undisturbed
 
 
 def test_a_flush_in_the_middle_of_a_crash(triage: Installed, undisturbed: dict[str, Any]) -> None:
@@ -235,6 +237,19 @@ def counted(triage: Installed, unit: str, name: str) -> float:
     return float(rows[0]["value"]) if rows else 0.0
 
 
+def test_a_vacuum_of_what_was_written_just_now_is_survived_and_said(
+    triage: Installed, undisturbed: dict[str, Any]
+) -> None:
+    """journald frees what it unlinks: what nobody had read by then is gone. `watch` lives on, and says so."""
+    before = triage.box.show(WATCH, "MainPID")["MainPID"]
+    found = crash_with(triage, "vacuumed", 31710, lambda: rotated(triage, 1))
+    assert triage.box.show(WATCH, "MainPID")["MainPID"] == before
+    if found["grade"] == "rotated":
+        assert set(found["ranks"]) <= set(undisturbed["ranks"])
+        found |= {key: undisturbed[key] for key in ("grade", "ranks")}
+    assert found == undisturbed
+
+
 @pytest.mark.parametrize("limited", [False, True], ids=["no-limit", "limit"])
 def test_a_flood_is_read_whole_and_caught_up_with(triage: Installed, limited: bool) -> None:
     """With a limit the crash comes when the unit may speak again: what it said is told, and that some is missing."""
@@ -260,6 +275,8 @@ def test_a_flood_is_read_whole_and_caught_up_with(triage: Installed, limited: bo
         wait_for("the lag to be under a second", lambda: counted(triage, name, "lag_seconds") < 1, 60, every=0.5)
         behind = time.monotonic() - ended
         most = max(most, memory(triage))
+        closed = f"select id from crash where unit = '{name}' and closed_at is not null"
+        wait_for("the crash to be closed", lambda: triage.query(closed), 30)
         told = "incident.exception, crash.outcome, crash.grade from crash join incident on incident.id = crash.incident"
         rows = triage.query(f"select {told} where crash.unit = '{name}'")
     print(f"flood: {kept} lines kept in {seconds} s, {behind:.0f} s behind, {most} MB")

@@ -7,15 +7,11 @@ to trust the other again, `approve` the yes that a prepared plan waits for. Call
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
 from triage.cli.incidents import kept
 from triage.cli.screen import clean, document, echo, iso, moment, print_json, table
-
-if TYPE_CHECKING:
-    pass
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 

@@ -12,7 +12,9 @@ The reader is libsystemd's, by systemd-python's lowest layer (`journal.Reader` c
 as much). Its traps (systemd 252): without `fileno()` before the first read it never sees a file that a rotation makes,
 and dies of SIGBUS when an old one is vacuumed; journald wakes its readers up to 250 ms late, and others wake them for
 each entry, so we do not wait but look every 40 ms; `seek_cursor` takes any cursor and lands somewhere near, only
-`test_cursor` knows; after `seek_tail` one step back comes first; one reader, one thread.
+`test_cursor` knows; after `seek_tail` one step back comes first; one reader, one thread. journald frees the blocks of a
+file that it unlinks, so what is still mapped of one must not be read (SIGBUS): `process()` comes before each look, and
+what was unread there is lost by it; the evidence is then graded `rotated`.
 """
 
 from __future__ import annotations
