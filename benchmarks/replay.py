@@ -11,20 +11,22 @@ from triage.engine.assemble import Assembler
 from triage.engine.gate import Gate
 from triage.pipeline import run
 from triage.rulebase.rulebook import Rulebook
-from triage.settings import Settings
 from triage.shipped import rule_folders
 from triage.sources import open_source
-from triage.store import open_store
+from triage.store import Store
 
 
 def write_store(path: Path) -> Path:
     """An empty database with its tables."""
-    open_store(Settings(database=f"sqlite:///{path}"), upgrade=True).close()
+    store = Store(f"sqlite:///{path}")
+    store.upgrade()
+    store.close()
     return path
 
 
 def main(folder: str, database: str) -> None:
-    store = open_store(Settings(database=f"sqlite:///{database}"), upgrade=True)
+    store = Store(f"sqlite:///{database}")
+    store.ready()
     book, assembler = Rulebook.load(rule_folders()), Assembler()
     source = open_source(f"journal:{folder}", gate=Gate(assembler))
     count = 0

@@ -11,7 +11,7 @@ also tells how many entries a vacuum took away under us.
 The reader is libsystemd's, by systemd-python's lowest layer (`journal.Reader` converts every field and costs ten times
 as much). Its traps (systemd 252): without `fileno()` before the first read it never sees a file that a rotation makes,
 and dies of SIGBUS when an old one is vacuumed; journald wakes its readers up to 250 ms late, and others wake them for
-each entry, so we do not wait but look every 40 ms; `seek_cursor` takes any cursor and lands somewhere near, only
+each entry, so we do not wait but look every 50 ms; `seek_cursor` takes any cursor and lands somewhere near, only
 `test_cursor` knows; after `seek_tail` one step back comes first; one reader, one thread. journald frees the blocks of a
 file that it unlinks, so what is still mapped of one must not be read (SIGBUS): `process()` comes before each look, and
 what was unread there is lost by it; the evidence is then graded `rotated`.
@@ -36,7 +36,7 @@ from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, pro
 from triage.sources.sieve import Sieve
 
 BATCH = 256  # entries read before the pipeline has its turn
-LOOK_SECONDS = 0.04
+LOOK_SECONDS = 0.05
 SOON = 0.01, 5  # seconds, and looks since the last lines, where something is open: its rest is being written
 QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
 THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triage.document import finding_document
 from triage.model import (
@@ -24,7 +24,6 @@ from triage.model import (
     Tried,
     Verify,
 )
-from triage.settings import Settings
 from triage.store import action, decision, guard, history, incident, metrics, outbox, position, proof, query, retirement
 from triage.store.database import Database
 from triage.store.guard import Limits
@@ -58,6 +57,9 @@ from triage.store.rows import (
 )
 from triage.store.upkeep import prune
 from triage.store.writing import Writing
+
+if TYPE_CHECKING:  # reading settings costs as much as opening the database
+    from triage.settings import Settings
 
 __all__ = [
     "ActionRow",
