@@ -69,6 +69,21 @@ def test_try_of_something_that_is_no_rule_says_what_to_give(run: Type, log: Path
     assert "there is no rule 'nothing-such'" in str(result.exception)
 
 
+def test_show_takes_the_path_of_a_rule_that_is_not_in_force(tmp_path: Path, run: Type) -> None:
+    path = write(tmp_path, "moon", rule("{exception: ValueError}"))
+    result = run("rules", "show", str(path))
+    assert (result.exit_code, result.stdout.splitlines()[-1][:9]) == (0, "rule moon")
+    assert run("rules", "show", "moon").exit_code == 2
+
+
+def test_a_place_that_cannot_be_read_is_an_error_unless_others_can(tmp_path: Path, run: Type, log: Path) -> None:
+    path = write(tmp_path, "moon", rule("{exception: ValueError}"))
+    (log.parent / "bad.gz").write_bytes(b"\x1f\x8b no archive")
+    assert run("rules", "try", str(path), str(log.parent)).exit_code == 0
+    log.unlink()
+    assert run("rules", "try", str(path), str(log.parent)).exit_code == 2
+
+
 def test_backtest_tells_what_is_new_taken_and_lost(tmp_path: Path, run: Type, log: Path) -> None:
     narrow = write(tmp_path, "moon", rule("{message: the moon is full}"))
     new = json.loads(run("rules", "backtest", "--json", str(narrow), str(log.parent)).stdout)

@@ -239,7 +239,7 @@ def test_list_and_show_tell_the_rules_in_force(tmp_path: Path) -> None:
 
 def test_show_of_an_unknown_rule_says_where_to_look() -> None:
     result = CliRunner().invoke(triage, ["rules", "show", "nothing"])
-    assert "there is no rule 'nothing': `triage rules list` shows all" in str(result.exception)
+    assert "there is no rule 'nothing': give the id of one in `triage rules list`" in str(result.exception)
 
 
 def test_scan_tells_of_a_rule_that_was_put_out_of_force(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triage.cli.rules import counted, in_force, load, rules
+from triage.cli.rules import counted, in_force, load, one, rules
 from triage.cli.screen import echo, print_json
 from triage.model import InputError
 
 if TYPE_CHECKING:
     from triage.model import Crash
-    from triage.rulebase.rule import Rule, Rules
     from triage.rulebase.trial import Attempt
 
 KEPT = "store:"
@@ -55,7 +54,7 @@ def try_(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...]
     from triage.rulebase.rulebook import Rulebook
     from triage.rulebase.trial import attempts
 
-    tried, loaded = _rule(rule, folders)
+    tried, loaded = one(rule, folders)
     book = Rulebook(loaded.rules)
     told = []
     for place, crash in _crashes(spec, units):
@@ -121,7 +120,7 @@ def backtest(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, 
     from triage.rulebase.backtest import Change, differences
     from triage.rulebase.rulebook import Rulebook
 
-    tested, loaded = _rule(rule, folders)
+    tested, loaded = one(rule, folders)
     present = [other for other in load(folders).rules if other.path != tested.path]
     crashes = list(_crashes(spec, units))
     places = {id(crash): place for place, crash in crashes}
@@ -203,19 +202,6 @@ def _newest(incident: int) -> Mapping[str, Any]:
 # ---------------------------------------------------------------- rules and crashes
 
 
-def _rule(name: str, folders: tuple[Path, ...]) -> tuple[Rule, Rules]:
-    """The rule of that id or file, and all rules with it in force."""
-    path = Path(name)
-    if path.suffix == ".yaml" and path.is_file():
-        loaded, name = load((*folders, path)), path.stem
-    else:
-        loaded = load(folders)
-    found = loaded.get(name)
-    if found is None:
-        raise InputError(f"there is no rule '{name}': give the id of one in `triage rules list`, or a file's path")
-    return found, loaded
-
-
 def _crashes(spec: str, units: tuple[str, ...]) -> Iterator[tuple[str, Crash]]:
     if spec == KEPT:
         yield from _kept()
@@ -224,11 +210,13 @@ def _crashes(spec: str, units: tuple[str, ...]) -> Iterator[tuple[str, Crash]]:
     from triage.diagnose import NoRules
 
     notices: list[str] = []
-    for place in _places(spec):
+    places, unread = _places(spec), 0
+    for place in places:
         try:
             _, found, _ = scan_one(place, NoRules(), units, None, None, notices)
         except InputError as error:
-            if place == spec:
+            unread += 1
+            if unread == len(places):
                 raise
             click.echo(str(error), err=True)  # one file of a folder that is no log
             continue

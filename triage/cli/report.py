@@ -62,7 +62,7 @@ def print_crash(crash: dict[str, Any]) -> None:
     _say("cause", best["cause"])
     _say("rule", best["rule"])
     for number, remedy in enumerate(best["remedies"], 1):
-        _say(f"remedy {number}", remedy["title"] + ("" if remedy["confirmed"] else "  (advice, not confirmed)"))
+        _say(f"remedy {number}", remedy["title"] + ("" if remedy["confirmed"] else "  (not confirmed)"))
         if remedy["blocked_by"]:
             _say("", f"does not fit here: {remedy['blocked_by']}")
         if remedy["cost"]:

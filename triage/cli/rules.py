@@ -48,12 +48,8 @@ def list_(folders: tuple[Path, ...], as_json: bool) -> None:
 @_DIR
 @_JSON
 def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
-    """One rule in words: what it means, its remedies, its file."""
-    from triage.model import InputError
-
-    rule = load(folders).get(rule_id)
-    if rule is None:
-        raise InputError(f"there is no rule '{rule_id}': `triage rules list` shows all")
+    """One rule in words: what it means, its remedies, its file. ID: of a rule in force, or the path of a rule file."""
+    rule, _ = one(rule_id, folders)
     if as_json:
         _print(_document(rule))
         return
@@ -114,7 +110,7 @@ def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, rel
 
 def counted(number: int, word: str) -> str:
     """'1 sample', '2 near-misses'."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}{'es' if word.endswith('s') else 's'}"
+    return f"{number} {word}" if number == 1 else f"{number} {word}{'es' if word.endswith(('s', 'sh')) else 's'}"
 
 
 def _among(loaded: Rules, paths: tuple[Path, ...]) -> tuple[Rule, ...]:
@@ -158,6 +154,21 @@ def load(folders: tuple[Path, ...]) -> Rules:
     from triage.rulebase.rulefile import load_rules
 
     return load_rules(in_force(*folders))
+
+
+def one(name: str, folders: tuple[Path, ...]) -> tuple[Rule, Rules]:
+    """The rule of that id or file, and all rules with it in force."""
+    from triage.model import InputError
+
+    path = Path(name)
+    if path.suffix == ".yaml" and path.is_file():
+        loaded, name = load((*folders, path)), path.stem
+    else:
+        loaded = load(folders)
+    found = loaded.get(name)
+    if found is None:
+        raise InputError(f"there is no rule '{name}': give the id of one in `triage rules list`, or a file's path")
+    return found, loaded
 
 
 def _print(document: dict[str, Any]) -> None:

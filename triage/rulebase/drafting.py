@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -63,7 +64,7 @@ def draft(document: Mapping[str, Any], mask: Callable[[str], str], log: str) -> 
         match.append(f"at: {_quoted(frame['file'] + ':' + frame['function'])}")
     if document["phase"] != "unknown":
         match.append(f"phase: [{document['phase']}]")
-    title = mask(document["signature"]["title"])[:110]
+    title = textwrap.shorten(mask(document["signature"]["title"]), 110, placeholder=" ...")
     nearest = [f"# near: {near['rule']}: {why}" for near in document.get("nearest") or () for why in near["why"]]
     indented = "\n".join(f"      {line}".rstrip() for line in log.splitlines())
     return "\n".join(

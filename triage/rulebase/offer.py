@@ -80,7 +80,7 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
         title=title if text.kind in EDITABLE else by_hand(title),
         cost=fill(text.cost, captures),
         confirmed=text.confirmed,
-        edits=tuple(edit for part in edits for edit in part),
+        edits=tuple(edit for part in edits for edit in part if edit.name),  # '': the log did not tell it
         versions=fill(text.versions, captures) if text.versions else None,
         applicable=text.kind in EDITABLE and blocked is None,
         blocked_by=blocked,

@@ -100,7 +100,9 @@ def load_proof(path: Path) -> tuple[Proof, list[Problem]]:
     documents, more = _documents(path, text or "", 3)
     problems += more
     if len(documents) > 2:
-        problems.append(_problem(path, "a rule file holds two documents, the rule and its proof: drop the rest"))
+        third = documents[2].start_mark
+        mark = Mark(str(path), third.line + 1, third.column + 1)
+        problems.append(Problem(mark, "a rule file holds two documents, the rule and its proof: drop the rest"))
     if problems or len(documents) < 2:
         return Proof((), ()), problems
     reader = Reader(str(path))
