@@ -152,6 +152,7 @@ class Worker:
         done.debts = self._collect_debts(now)
 
     def _prune(self, done: Round, now: int) -> None:
+        self._store.close_left_open(now)
         done.pruned = self._store.prune(now - self._retention)
         self._pruned_at = now
 

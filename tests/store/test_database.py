@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
-from tests.store.made import SECOND, T0, closed, made_finding, made_result, made_store, record
+from tests.store.made import SECOND, T0, closed, made_finding, made_result, made_store, opened, record
 from triage.model import InputError, Unreachable
 from triage.schema import HEAD, REVISIONS, metadata
 from triage.shipped import shipped
@@ -209,3 +209,18 @@ def test_pruning_lets_go_what_was_delivered(store: Store) -> None:
     store.delivered(due.id, "ops", "200", T0)
     assert store.prune(T0 - SECOND).events == 0
     assert store.prune(T0 + SECOND).events == 1
+
+
+def test_a_crash_whose_end_was_lost_is_closed_and_its_evidence_called_cut(store: Store) -> None:
+    hour = 3600 * SECOND
+    record(store, opened(made_finding(1, signature="lost")), closed(made_finding(2)), now=T0)
+    record(store, opened(made_finding(3, signature="new")), now=T0 + hour)
+    assert store.close_left_open(T0 + hour) == 0
+    assert store.close_left_open(T0 + hour + 1) == 1
+    rows = {row.id: row for row in store.crashes().rows}
+    assert (rows["id1"].closed_at, rows["id1"].grade) == (T0 + hour + 1, "cut")
+    assert rows["id1"].document["evidence"]["grade"] == "cut"
+    assert rows["id3"].closed_at is None
+    record(store, closed(made_finding(1, signature="lost")), now=T0 + 2 * hour)  # read after all
+    [late] = [row for row in store.crashes().rows if row.id == "id1"]
+    assert (late.grade, late.outcome) == ("complete", "fatal")

@@ -55,7 +55,7 @@ from triage.store.rows import (
     Verdict,
     WantedRollback,
 )
-from triage.store.upkeep import prune
+from triage.store.upkeep import close_left_open, prune
 from triage.store.writing import Writing
 
 if TYPE_CHECKING:  # reading settings costs as much as opening the database
@@ -159,6 +159,11 @@ class Store:
         """Drop what is over and older than `before`."""
         with self._database.write() as tx:
             return prune(tx, before)
+
+    def close_left_open(self, now: int) -> int:
+        """Close this host's crashes whose end nobody will read; how many."""
+        with self._database.write() as tx:
+            return close_left_open(tx, self.host, now)
 
     # ------------------------------------------------------------ the pipeline
 
