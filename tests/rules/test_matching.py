@@ -42,6 +42,9 @@ def ids(folder: Path, *args: object, **kwargs: object) -> list[str]:
         ("{at: 'dflash_*.py'}", True),
         ("{at: 'dflash_*.py:draft'}", True),
         ("{at: 'scheduler.py'}", False),  # only the outermost frame is there
+        ("{at: 'sglang/dflash_*.py:draft'}", True),
+        ("{at: 'lang/dflash_*.py'}", False),  # a folder is named whole
+        ("{at: 'srt/dflash_*.py'}", False),
         ("{frame: 'scheduler.py:run_*'}", True),
         ("{exception: AttributeError, phase: [capture]}", False),
         ("{exception: AttributeError, phase: [serving]}", True),

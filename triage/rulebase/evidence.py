@@ -34,7 +34,7 @@ class Evidence:
         text = _capped("\n".join(_lines(crash)))
         words = [message for _, message in chain]
         words += [link.exception for link, _ in chain]
-        words += [f"{frame.file} {frame.function}" for link, _ in chain for frame in frames(link)]
+        words += [f"{_slashed(frame.path)} {frame.function}" for link, _ in chain for frame in frames(link)]
         if crash.end:
             words += filter(None, (crash.end.result, crash.end.code, crash.end.status))
         return cls(crash, chain, text, "\n".join((*words, text)))
@@ -66,9 +66,20 @@ def stands_at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
     """Do the globs mean this frame? `Class.method`, as newer Pythons print it, is the method too."""
     file, name, method = _names(frame.path, frame.function)
     for pattern in patterns:
-        if _fits(file, pattern.file) and (_fits(name, pattern.function) or _fits(method, pattern.function)):
+        in_file = _ends(frame.path, pattern.file) if "/" in pattern.file else _fits(file, pattern.file)
+        if in_file and (_fits(name, pattern.function) or _fits(method, pattern.function)):
             return True
     return False
+
+
+@lru_cache(4096)
+def _ends(path: str, glob: str) -> bool:
+    """Is this, a file within its folders, how the path ends?"""
+    return fnmatch.fnmatchcase("/" + _slashed(path), "*/" + glob)
+
+
+def _slashed(path: str) -> str:
+    return path.replace("\\", "/")
 
 
 @lru_cache(1024)  # each rule asks about the same few frames

@@ -45,7 +45,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class FramePattern:
-    """A place in a stack: globs over the file's name and the function's."""
+    """A place in a stack: globs over the file's name (with a `/`: over the end of its path) and the function's."""
 
     file: str
     function: str = "*"

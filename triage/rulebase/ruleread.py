@@ -183,10 +183,10 @@ def _patterns(r: Reader, node: Node | None) -> tuple[Pattern, ...]:
 
 
 def _frame(r: Reader, node: Node) -> FramePattern:
-    """`file.py` or `file.py:function`, both globs."""
+    """`file.py` or `file.py:function`, both globs; the file may stand in its folders (`srt/models/*.py`)."""
     file, _, function = r.text(node).partition(":")
-    if file and "/" in file:
-        r.wrong(node, "a frame is named by its file alone, without folders: drop them")
+    if file.startswith("/"):
+        r.wrong(node, "a frame is named by its file and at most the folders above it: drop the leading '/'")
     return FramePattern(file, function or "*")
 
 
