@@ -231,6 +231,31 @@ def test_an_upgrade_to_what_is_there_already_does_not_fit(tmp_path: Path, releas
     write(tmp_path, "one", rule("{message: 'at most (?P<limit>\\d+) tokens'}", REMEDY))
     (match,) = book(tmp_path).match(crash(link("ValueError", "at most 8 tokens"), release=release))
     assert next(r.blocked_by for r in match.remedies if r.id == "newer") == why
+    onward = [r for r in match.remedies if r.id == "newer-still"]
+    assert [(r.versions, r.confirmed, r.blocked_by) for r in onward] == (
+        [(f"sglang>{release}", False, None)] if why else []
+    )
+
+
+def test_the_way_past_the_release_that_was_to_mend_it_stands_where_that_rung_stood(tmp_path: Path) -> None:
+    remedies = """remedies:
+  - {id: first, kind: advice, title: A, cost: none, confirmed: false}
+  - {id: newer, kind: upgrade, title: B, cost: none, confirmed: true, versions: sglang>=0.5.15}
+  - {id: last, kind: advice, title: C, cost: none, confirmed: false}
+"""
+    write(tmp_path, "one", rule("{exception: ValueError}", remedies))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "x"), release="0.5.20"))
+    assert [r.id for r in match.remedies] == ["first", "newer-still", "last", "newer"]
+
+
+def test_no_way_on_where_another_upgrade_fits(tmp_path: Path) -> None:
+    remedies = """remedies:
+  - {id: newer, kind: upgrade, title: B, cost: none, confirmed: true, versions: sglang>=0.5.15}
+  - {id: newest, kind: upgrade, title: C, cost: none, confirmed: false, versions: sglang}
+"""
+    write(tmp_path, "one", rule("{exception: ValueError}", remedies))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "x"), release="0.5.20"))
+    assert [r.id for r in match.remedies] == ["newest", "newer"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,34 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     remedies = [_remedy(text, crash, captures) for text in ladder]
-    return tuple(sorted(remedies, key=lambda remedy: remedy.blocked_by is not None))
+    return tuple(sorted(_onward(remedies, crash.context.sglang_version), key=lambda one: one.blocked_by is not None))
+
+
+def _onward(remedies: list[Remedy], release: str | None) -> list[Remedy]:
+    """Where the release that was to mend it is installed and nothing else says upgrade: the way on, as a guess.
+
+    The crash is of the rule's kind and came all the same, so it is another case of it, or the mend was lost again."""
+    if release is None or any(_moves_sglang(remedy) and remedy.blocked_by is None for remedy in remedies):
+        return remedies
+    for at, remedy in enumerate(remedies):
+        if _moves_sglang(remedy) and remedy.versions and _is_among(release, remedy.versions):
+            title = (
+                f"Move to a newer sglang release than {release}, which has that mend already (none is known to help)"
+            )
+            onward = replace(
+                remedy,
+                id=f"{remedy.id}-still",
+                title=by_hand(title),
+                confirmed=False,
+                versions=f"sglang>{release}",
+                blocked_by=None,
+            )
+            return [*remedies[:at], onward, *remedies[at:]]
+    return remedies
+
+
+def _moves_sglang(remedy: Remedy) -> bool:
+    return remedy.kind == "upgrade" and re.match(r"sglang\b", remedy.versions or "") is not None
 
 
 def respelled(remedy: Remedy, release: str | None, book: Vocabulary | None = None) -> Remedy:
