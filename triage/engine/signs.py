@@ -269,12 +269,19 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("CUBLAS_STATUS_", _BEFORE + r"CUBLAS_STATUS_(?!SUCCESS)", "CublasError"),
     ("HIP error: ", _BEFORE + r"HIP error: ", "HipError"),
     ("access fault by GPU", r"Memory access fault by GPU", "HipError"),
+    ("Memory Fault Error", r"Memory Fault Error \[", "HipError"),
     ("unsatisfied condition: ", _BEFORE + r"unsatisfied condition: ", "CudaError"),
     ("NCCL WARN", _BEFORE + r"NCCL WARN .*(?:[Ee]rror|[Ff]ail)", "NcclError"),
     ("NVLink SHARP", _BEFORE + r"Failed to bind NVLink SHARP", "NcclError"),
     (
         "nvshmem",
         _BEFORE + r"(?:nvshmem\w* initialization failed|nvshmem detect topo failed|neither nv_peer_mem)",
+        "NvshmemError",
+    ),
+    (
+        "non-zero status: ",
+        _BEFORE + r"non-zero status: \d+ (?:ibv_modify_qp|ep_connect|(?:transport create )?connect(?: EPS)?|"
+        r"nvshmem setup connections) failed",
         "NvshmemError",
     ),
     ("ibgda.cpp", _BEFORE + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
