@@ -61,6 +61,7 @@ def finding_document(finding: Finding) -> Json:
         "position": crash.position,
         "host": crash.host,
         "unit": crash.unit,
+        **({} if crash.owner is None else {"owner": crash.owner}),  # of a unit of systemctl --user: its user's uid
         "invocation": crash.invocation,
         "started": iso(crash.started),
         "ended": iso(crash.ended),
@@ -246,6 +247,7 @@ def crash_of(document: Mapping[str, Any]) -> Crash:
         evidence=lines,
         host=document["host"],
         unit=document["unit"],
+        owner=document.get("owner"),
         context=Context(
             phase=Phase(document["phase"]),
             sglang_version=document["sglang_version"],

@@ -75,6 +75,7 @@ class Origin(StrEnum):
 
 
 BROKEN_OFF, AT_NUL = "line-max", "nul"  # a process's field _LINE_BREAK: its line goes on in the next entry
+OWNER = "OWNER"  # a field of the lines of a user's unit: the uid of that user
 LOST = "LOST"  # a field of journald's lines: so many entries are missing here, says the source that reads them
 
 
@@ -84,7 +85,7 @@ class Line:
 
     `text` is as the source gave it; taking rank tags and supervisors' prefixes off is the work of `engine.lines`.
     `fields` is filled only for entries of the manager, the kernel and journald (MESSAGE_ID, EXIT_CODE, EXIT_STATUS,
-    UNIT_RESULT, JOB_TYPE, JOB_RESULT, N_RESTARTS, N_DROPPED ...).
+    UNIT_RESULT, JOB_TYPE, JOB_RESULT, N_RESTARTS, N_DROPPED ...), and with OWNER for those of a user's unit.
     """
 
     text: str
@@ -314,6 +315,7 @@ class Crash:
     end: UnitEnd | None = None
     suspects: tuple[str, ...] = ()  # of a collective that did not end: the ranks that never reached it
     follows: str = ""  # id of the crash whose aftermath this is: memory or a port that it still held
+    owner: int | None = None  # uid of the user whose unit it is (systemctl --user); None: the system's, or not known
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:

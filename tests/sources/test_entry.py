@@ -1,6 +1,6 @@
 """Journal fields become lines the same way by every road; only trusted fields say where a line comes from."""
 
-from triage.model import Origin
+from triage.model import OWNER, Origin
 from triage.sources.entry import COREDUMP, entry_line
 
 UNIT = "sglang-k26.service"
@@ -31,7 +31,8 @@ def test_a_server_line_has_unit_invocation_pid_and_stream():
 
 def test_a_user_unit_is_named_by_its_own_unit_not_by_the_user_manager():
     line = entry_line({**SERVER, "_SYSTEMD_UNIT": "user@1000.service", "_SYSTEMD_USER_UNIT": "us.service"}, 1)
-    assert line.unit == "us.service"
+    assert (line.unit, line.fields) == ("us.service", {OWNER: "1000"})
+    assert entry_line({**SERVER, "_SYSTEMD_UNIT": "user@x.service", "_SYSTEMD_USER_UNIT": "us.service"}, 1).fields == {}
 
 
 def test_the_manager_speaks_about_a_unit():
@@ -62,6 +63,7 @@ def test_a_user_manager_speaks_about_its_units():
     }
     line = entry_line(fields, 1)
     assert (line.origin, line.unit, line.invocation) == (Origin.MANAGER, "us.service", "77")
+    assert line.fields[OWNER] == "1000"
 
 
 def test_a_process_that_logs_a_unit_field_is_not_the_manager():

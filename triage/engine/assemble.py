@@ -20,7 +20,7 @@ from triage.engine.burst import Group
 from triage.engine.crashes import kept
 from triage.engine.lines import parse
 from triage.engine.runs import Run
-from triage.model import LOST, Context, CrashEvent, Grade, Line, Origin
+from triage.model import LOST, OWNER, Context, CrashEvent, Grade, Line, Origin
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
 SET_BACK = 60_000_000  # lines of several writers are never so far out of order: the clock was set back
@@ -63,7 +63,7 @@ class Assembler:
             if self._due is not None and time >= self._due:
                 events = self._expire(time)
         if line.origin is Origin.PROCESS:
-            run = self._run((line.host, line.unit, line.invocation), line)
+            run = self._run(_group(line), line)
             if run.healthy(line):
                 return events
             if "\n" in line.text:
@@ -133,7 +133,11 @@ class Assembler:
             return last[1]
         run = self._runs.get(group)
         if run is None:
-            before = [run for known, run in self._runs.items() if known[:2] == group[:2]] if group[1] else []
+            before = (
+                [run for known, run in self._runs.items() if known[:2] == group[:2] and known[3] == group[3]]
+                if group[1]
+                else []
+            )
             run = self._runs[group] = Run(group, plain=group[1] is None and line.n is not None)
             if before:
                 run.after(before[-1])
@@ -205,7 +209,7 @@ class Assembler:
         word = manager.read_manager(line, text)
         if word is None:
             return []
-        run = self._run((line.host, line.unit, line.invocation), line)
+        run = self._run(_group(line), line)
         if line.unit is None:  # a text export: its processes' lines name no unit, so the whole file is one run
             named = manager.manager_unit(text)
             if named is not None:
@@ -270,7 +274,7 @@ class Assembler:
             if run is None and waiting.sign.kind is not signs.Kind.HARDWARE and not whole:
                 continue
             if run is None:
-                run = self._run((waiting.line.host, None, None), waiting.line)
+                run = self._run((waiting.line.host, None, None, ""), waiting.line)
             events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
             self._watch(run)
         return events
@@ -285,6 +289,11 @@ class Assembler:
         for run in self._runs.values():
             if run.group[1] == line.unit and (line.invocation is None or run.group[2] == line.invocation):
                 run.lower(Grade.SUPPRESSED, line.time)
+
+
+def _group(line: Line) -> Group:
+    """A user may give units the names, and say the invocations, of the system's: they are runs of their own."""
+    return line.host, line.unit, line.invocation, line.fields.get(OWNER, "") if line.fields else ""
 
 
 def _part(line: Line, text: str) -> Line:

@@ -25,7 +25,7 @@ from triage.model import Change, Crash, CrashEvent, Frame, Grade, Phase
 MAX_STACK = 40
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
-Group = tuple[str | None, str | None, str | None]  # host, unit, invocation
+Group = tuple[str | None, str | None, str | None, str]  # host, unit, invocation, uid of a user's unit (else '')
 
 
 class Burst:
@@ -231,8 +231,8 @@ class Burst:
 
     def _name(self) -> Group:
         """Under which a crash is known: fixed when it opens, since it is part of its key."""
-        host, unit, invocation = self.group
-        return (host, unit or self.named, invocation)
+        host, unit, invocation, owner = self.group
+        return (host, unit or self.named, invocation, owner)
 
     def _phase(self, entry: Entry) -> Phase:
         if self.progress.stopping is not None:

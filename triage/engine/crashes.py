@@ -48,7 +48,7 @@ class OpenCrash:
 
     __slots__ = ("_id", "_names", "_root", "end", "entries", "grade", "group", "opened", "phase", "position", "started")
 
-    def __init__(self, group: tuple[str | None, str | None, str | None], phase: Phase) -> None:
+    def __init__(self, group: tuple[str | None, str | None, str | None, str], phase: Phase) -> None:
         self.group = group
         self.phase = phase
         self.entries: list[Entry] = []
@@ -124,7 +124,7 @@ class OpenCrash:
         result = outcome(root, self.entries, seen)
         if not closed and result is not Outcome.REQUEST_ERROR and seen.end is None:
             result = Outcome.UNKNOWN
-        host, unit, invocation = self.group
+        host, unit, invocation, owner = self.group
         return Crash(
             id=self._id,
             position=self.position,
@@ -144,6 +144,7 @@ class OpenCrash:
             else ended,  # a clock set back
             context=context,
             end=self.end,
+            owner=int(owner) if owner else None,
         )
 
     def _grade(self, root: Entry) -> Grade:

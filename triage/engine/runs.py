@@ -67,7 +67,9 @@ class Run:
 
     @property
     def key(self) -> str:
-        return "|".join(part or "" for part in self.group)
+        host, unit, invocation, owner = self.group
+        parts = (host, unit, owner, invocation) if owner else (host, unit, invocation)
+        return "|".join(part or "" for part in parts)
 
     @property
     def ended(self) -> bool:

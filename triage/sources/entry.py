@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from triage.model import AT_NUL, BROKEN_OFF, EMPTY, LOST, Line, Origin
+from triage.model import AT_NUL, BROKEN_OFF, EMPTY, LOST, OWNER, Line, Origin
 
 # What a reader has to fetch; nothing else is looked at. The first ones are enough for a process's line.
 PROCESS_FIELDS = (
@@ -86,7 +86,7 @@ def entry_line(fields: Mapping[str, str], time: int | None, *, cut: bool = False
             pid=pid,
             origin=Origin.MANAGER,
             cut=cut,
-            fields=_kept(fields),
+            fields={**_kept(fields), **_owned(get("_SYSTEMD_UNIT"))},
         )
     if get("MESSAGE_ID") == COREDUMP and (get("_SYSTEMD_UNIT") or "").startswith("systemd-coredump"):
         return Line(
@@ -98,7 +98,7 @@ def entry_line(fields: Mapping[str, str], time: int | None, *, cut: bool = False
             pid=_number(get("COREDUMP_PID")),
             origin=Origin.MANAGER,
             cut=cut,
-            fields=_kept(fields),
+            fields={**_kept(fields), **_owned(get("COREDUMP_UNIT") if get("COREDUMP_USER_UNIT") else None)},
         )
     if get("_TRANSPORT") == "driver":
         return Line(
@@ -121,6 +121,7 @@ def entry_line(fields: Mapping[str, str], time: int | None, *, cut: bool = False
         stream=get("_STREAM_ID"),
         broken=get("_LINE_BREAK"),
         cut=cut,
+        owner=_owned(get("_SYSTEMD_UNIT")) if get("_SYSTEMD_USER_UNIT") else EMPTY,
     )
 
 
@@ -135,8 +136,10 @@ def process_line(
     stream: str | None,
     broken: str | None,
     cut: bool,
+    owner: Mapping[str, str] = EMPTY,
 ) -> Line:
-    """A line that a unit's own process wrote; for a reader that has the fields at hand and millions of them."""
+    """A line that a unit's own process wrote; for a reader that has the fields at hand and millions of them. `owner`:
+    the field OWNER of a user's unit."""
     return Line(
         text,
         time=time,
@@ -146,7 +149,7 @@ def process_line(
         pid=pid,
         stream=stream,
         cut=cut or broken == BROKEN_OFF,
-        fields={"_LINE_BREAK": broken} if broken in BROKEN and broken else EMPTY,
+        fields={"_LINE_BREAK": broken, **owner} if broken in BROKEN and broken else owner,
     )
 
 
@@ -171,6 +174,12 @@ def _user_manager(fields: Mapping[str, str]) -> bool:
         and (fields.get("_SYSTEMD_UNIT") or "").startswith("user@")
         and fields.get("_SYSTEMD_USER_UNIT") in (None, "", "init.scope")
     )
+
+
+def _owned(unit: str | None) -> Mapping[str, str]:
+    """Whose the units below that unit of the system are: user@1000.service is the manager of uid 1000."""
+    uid = (unit or "").removeprefix("user@").removesuffix(".service")
+    return {OWNER: uid} if _number(uid) is not None and unit != uid else EMPTY
 
 
 def _kept(fields: Mapping[str, str]) -> Mapping[str, str]:
