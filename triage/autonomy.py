@@ -58,6 +58,7 @@ class Facts:
     gave_up: bool
     in_window: bool
     listening: bool
+    of_user: bool = False  # systemctl --user
 
 
 def objections(facts: Facts, history: int) -> tuple[str, ...]:
@@ -77,6 +78,7 @@ def objections(facts: Facts, history: int) -> tuple[str, ...]:
         (facts.gave_up, "systemd gave the unit up (start limit)"),
         (not facts.in_window, "no maintenance window is open"),
         (not facts.listening, "root's side is not listening"),
+        (facts.of_user, "it is a unit of a user: how it ended is the word of that user's own manager"),
     )
     return tuple(text for holds, text in found if holds)
 
@@ -185,9 +187,10 @@ class Deciding:
             breaker_open=held.breaker.opened_at is not None,
             in_force=in_force[0] if in_force else "",
             muted=incident.muted(now),
-            gave_up=self._hands.gave_up(crash.unit),
+            gave_up=crash.document.get("owner") is None and self._hands.gave_up(crash.unit),
             in_window=open_window(self._settings.windows, self._local(now)),
             listening=self._hands.listening(),
+            of_user=crash.document.get("owner") is not None,
         )
 
     def _act(self, decision: Decision, plan: Plan, now: int) -> None:

@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 class Hands(Protocol):
     """What knows this machine's units; `triage.request.Requester` is it."""
 
-    def release(self, unit: str) -> str | None: ...
+    def release(self, unit: str, owner: int | None = None) -> str | None: ...
     def removed_by_hand(self, action: ActionRow) -> bool: ...
     def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "") -> None: ...
 
@@ -70,7 +70,9 @@ def debts(store: Store, hands: Hands, rule: Callable[[str], Rule | None], unit: 
     found = []
     for row in store.workarounds(unit):
         here = row.host == store.host and not row.root
-        release = hands.release(row.unit) if here else None
+        release = None
+        if here:
+            release = hands.release(row.unit) if row.owner is None else hands.release(row.unit, row.owner)
         own = known.get(row.name, Retirement(row.name))
         found.append(debt(row, rule(row.rule), own, release, now, store.crashed_on(row)))
     return found

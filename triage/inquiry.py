@@ -35,15 +35,15 @@ class Inquiry:
         try:
             argv, program = asking.asked(unit)
         except Refused as reason:
-            return None, _unasked(str(reason))
+            return None, unasked(str(reason))
         answer = asking.load(self.folder, unit.name)
         if answer is None or not answer.fresh(argv, program, time.time()):
             if unit.name in self._silent or not listening():
-                return None, _unasked("nobody is there to ask it")
+                return None, unasked("nobody is there to ask it")
             answer = self._ask(unit.name, answer, rouse)
         if answer is None or answer.error or answer.argv != argv:
             self._silent.add(unit.name)
-            return None, _unasked(answer.error if answer and answer.error else "it gave no answer")
+            return None, unasked(answer.error if answer and answer.error else "it gave no answer")
         return Parser(answer.help, answer.release), ""
 
     def _ask(
@@ -75,5 +75,5 @@ class Inquiry:
         raise Pending(f"the server of {unit} is being asked for its flags, which takes up to a minute: look again then")
 
 
-def _unasked(why: str) -> str:
+def unasked(why: str) -> str:
     return f"the installed server was not asked for its flags ({why}): they are those of its release, if that is known"

@@ -476,6 +476,25 @@ class UnitFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """The user whose manager (systemctl --user) runs a unit."""
+
+    uid: int
+    name: str
+    home: str
+
+    @property
+    def folder(self) -> str:
+        """Where this user's own units and drop-ins lie: they hold for nobody else."""
+        return f"{self.home}/.config/systemd/user"
+
+    @property
+    def runtime(self) -> str:
+        """XDG_RUNTIME_DIR, where the user's manager listens."""
+        return f"/run/user/{self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A unit as it is: its fragment, then its drop-ins in the order systemd applies them."""
 
@@ -484,6 +503,7 @@ class Unit:
     need_daemon_reload: bool = False
     notes: tuple[str, ...] = ()  # what the operator should know: the loaded unit differs from disk, ...
     environment_files: tuple[UnitFile, ...] = ()  # those of EnvironmentFile= that may be read, in order
+    owner: Owner | None = None  # None: the system's manager runs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,6 +532,7 @@ class Plan:
     time: int = 0  # of planning; its day stands in the drop-in
     root: str = ""  # folder of --root; '' for the machine itself
     verify: Verify = AS_SET
+    owner: int | None = None  # uid of the user whose unit it is; None: the system's
 
 
 class Level(StrEnum):
@@ -572,6 +593,7 @@ class Request:
     reason: str = ""  # who or what asked: operator, window ...
     root: str = ""  # folder of --root; '' for the machine itself. Root's one-shot refuses any but its own
     ready_timeout: int = 0  # seconds; 0: what root's policy says, which is the ceiling in any case
+    owner: int | None = None  # uid of the user whose unit it is; None: the system's
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
 from triage.actions.spool import Spool
 from triage.configured import configured, logged_beside, noted
-from triage.inquiry import PATIENCE, Inquiry
+from triage.inquiry import PATIENCE, Inquiry, unasked
 from triage.ladder import failed_before, known_bad, opposed
 from triage.model import (
     EMPTY,
@@ -37,6 +37,7 @@ from triage.model import (
 from triage.remedy import as_it_stands, plan, plan_rollback
 from triage.rulebase.hints import hinted
 from triage.rulebase.offer import respelled
+from triage.rulebase.parser import Parser
 from triage.search import searched
 from triage.settings import Settings
 from triage.shipped import shipped
@@ -45,12 +46,16 @@ from triage.units import flagfile
 from triage.units.directives import Value
 from triage.units.dropin import outdated, standing
 from triage.units.flags import spelled
+from triage.units.owners import owner_of
 from triage.units.servers import installed
 from triage.units.systemctl import Folder, Manager, NotKnown, Systemd, is_active
 from triage.units.unitfile import effective
 from triage.units.userunits import find_user_unit, instruct
+from triage.views import PATIENCE as VIEW_PATIENCE
+from triage.views import PLANNED, Seen, Views
 
 PATH_UNIT = "triage-apply.path"
+LONG_AGO = 600.0  # seconds: how old a look at a user's unit may be where nothing is planned
 
 
 class Planner:
@@ -77,7 +82,9 @@ class Planner:
         self.others = (Ledger(settings.apply_dir), Ledger(aside / "apply"))
         take_shipped = self.private and not settings.policy.exists()
         self.policy = shipped("packaging") / "policy.toml" if take_shipped else settings.policy
+        self.patience = patience
         self.inquiry = Inquiry(self.spool, self.ledger.folder, patience)
+        self.views = Views(self.spool, self.ledger.folder, self.listening, self._rouse)
 
     def listening(self) -> bool:
         """Whether a request that is filed here will be taken."""
@@ -90,13 +97,26 @@ class Planner:
         used = self._used()
         return next(name for number in range(1, 100_000) if (name := f"i{incident}-{number}") not in used)
 
+    def manager_of(self, owner: int | None, *, age: float = PLANNED, patience: float | None = None) -> Manager:
+        """The system's manager, or that user's: as the user where triage runs as that, else as root shows it, at most
+        `age` seconds old. Raises Refused for users whose units are not touched."""
+        if owner is None:
+            return self.manager
+        if self.root is not None:
+            raise Refused("--root works on the system's units; a user's unit lies in the user's home")
+        user = owner_of(owner)
+        if self.private and os.geteuid() == owner:
+            return Systemd(user)
+        waits = min(self.patience, VIEW_PATIENCE) if patience is None else patience
+        return Seen(self.views, user, age=age, patience=waits)
+
     def rungs(
         self, ladder: Sequence[Mapping[str, Any]], incident: IncidentRow, document: Mapping[str, Any]
     ) -> Sequence[Mapping[str, Any]]:
         """The ladder with what failed on this unit, under the release of this crash, blocked."""
         if self.root or not incident.unit:
             return ladder
-        tried = self.store.tried(incident.unit, incident.host)
+        tried = self.store.tried(incident.unit, incident.host, document.get("owner"))
         return known_bad(ladder, tried, incident.number, document.get("sglang_version"))
 
     def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:
@@ -106,7 +126,8 @@ class Planner:
         if self.root is None and incident.host not in ("", self.store.host):
             raise Refused(f"{incident.unit} runs on {incident.host}, this is {self.store.host}: apply it there")
         rule, found = find_remedy(document, remedy)
-        result = self._work_out(incident.unit, incident.number, rule, found, document, name, time)
+        owner = document.get("owner")
+        result = self._work_out(incident.unit, incident.number, rule, found, document, name, time, owner=owner)
         return replace(result, verify=self._profile(document, rule, found))
 
     def _work_out(
@@ -120,19 +141,23 @@ class Planner:
         time: int,
         *,
         ask: bool = True,
+        owner: int | None = None,
     ) -> Plan:
         policy = self._policy()
-        unit, owner = self._unit(unit_name)
-        ours = self.root is None and owner is None
-        parser, unasked = self.inquiry.parser(unit, self.listening, self._rouse) if ours and ask else (None, "")
-        release = parser.release if parser else installed(unit, self._root)
+        if policy is not None and owner is not None:
+            policy.check_user(owner_of(owner))
+        manager = self.manager_of(owner)
+        unit, told = (manager.read_unit(unit_name), None) if owner is not None else self._unit(unit_name)
+        ours = self.root is None and told is None
+        parser, without = self._parser(unit) if ours and ask else (None, "")
+        release = parser.release if parser else _release(manager, unit, self._root)
         release = release or document.get("sglang_version")  # in a container only the log tells
         found = hinted(respelled(found, release, parser), spelled(effective(unit)), release)
-        known = standing(self.ledger.results(), unit.name, self._root)
-        tried = () if self.root else self.store.tried(unit.name)
+        known = standing(self.ledger.results(), unit.name, self._root, owner)
+        tried = () if self.root else self.store.tried(unit.name, owner=owner)
         logged = document.get("context", {}).get("flags", {})
         stands = as_it_stands(unit, known)
-        if file := flagfile.of_unit(unit, self._root):
+        if file := manager.view(unit.name).flags if isinstance(manager, Seen) else flagfile.of_unit(unit, self._root):
             found, logged = configured(found, stands, file), logged_beside(file, stands, logged)
         found = searched(found, stands, logged, incident, tried, self.store.crashed_with)
         result = plan(
@@ -145,24 +170,32 @@ class Planner:
             now=time,
             policy=policy,
             present=logged,
-            held=self._held(unit.name) if any(edit.op == "set-unit" for edit in found.edits) else EMPTY,
+            held=_held(manager, unit.name) if any(edit.op == "set-unit" for edit in found.edits) else EMPTY,
             root=self._root,
         )
         if why := opposed(result, tried):
             raise Refused(why)
-        if owner is not None:
-            raise Refused(instruct(result, owner))
+        if told is not None:
+            raise Refused(instruct(result, told))
         before = failed_before(result, tried, release)
         result = noted(result, file) if file else result
-        notes = filter(None, (unasked, before, self._lifted(unit.name) if ours else ""))
+        notes = filter(None, (without, before, self._lifted(unit.name, manager) if ours else ""))
         return replace(result, notes=(*result.notes, *notes), failed_before=before)
 
+    def _parser(self, unit: Unit) -> tuple[Parser | None, str]:
+        """What the installed server says of its flags. A user's server is not asked: root starts no user's program."""
+        if unit.owner is not None:
+            return None, unasked(f"it is a unit of user {unit.owner.name}")
+        return self.inquiry.parser(unit, self.listening, self._rouse)
+
     def _unit(self, name: str) -> tuple[Unit, str | None]:
-        """The unit, and whose it is if it is a user's: '' of whoever enables it."""
+        """The system's unit. Where there is none of that name and the crash does not tell whose it was (an older
+        triage kept that), a user's that may be read, and the user's name: '' of whoever enables it."""
         try:
             return self.manager.read_unit(name), None
         except NotKnown:
-            if found := find_user_unit(name):
+            # Root reads nothing below a home.
+            if os.geteuid() and (found := find_user_unit(name)):
                 return found
             raise
 
@@ -172,12 +205,13 @@ class Planner:
         Raises Refused where it is not in force here."""
         if action.host not in ("", self.store.host):
             raise Refused(f"{action.name} was applied on {action.host}, this is {self.store.host}: undo it there")
-        known = standing(self.ledger.results(), action.unit, self._root)
+        known = standing(self.ledger.results(), action.unit, self._root, action.owner)
         if action.name not in {item.action for item in known.actions} and (where := self._elsewhere(action.name)):
             raise Refused(f"{action.name} was applied {where}")
-        unit = self.manager.read_unit(action.unit)
+        manager = self.manager_of(action.owner)
+        unit = manager.read_unit(action.unit)
         undo = plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
-        undo = replace(undo, notes=(*undo.notes, *filter(None, (self._lifted(unit.name),))))
+        undo = replace(undo, notes=(*undo.notes, *filter(None, (self._lifted(unit.name, manager),))))
         return replace(undo, verify=self._proof_of(action)) if retire else undo
 
     def outdated(self, action: ActionRow) -> str:
@@ -185,16 +219,19 @@ class Planner:
         if action.host not in ("", self.store.host):
             return ""
         try:
-            manager = self.manager if action.root == self._root else Folder(Path(action.root))
+            here = action.root == self._root
+            manager = self.manager_of(action.owner, age=LONG_AGO, patience=0) if here else Folder(Path(action.root))
             results = [result for ledger in self.others for result in ledger.results()]
-            return outdated(manager.read_unit(action.unit), standing(results, action.unit, action.root))
+            known = standing(results, action.unit, action.root, action.owner)
+            return outdated(manager.read_unit(action.unit), known)
         except (TriageError, OSError):
             return ""
 
-    def release(self, unit: str) -> str | None:
+    def release(self, unit: str, owner: int | None = None) -> str | None:
         """Of SGLang, as installed for that unit; None where its files do not tell."""
         try:
-            return installed(self.manager.read_unit(unit), self._root)
+            manager = self.manager_of(owner, age=LONG_AGO, patience=0)
+            return _release(manager, manager.read_unit(unit), self._root)
         except (TriageError, OSError):
             return None
 
@@ -202,21 +239,15 @@ class Planner:
         """Whether systemd starts the unit no more because it failed too often: that is for a person to lift."""
         return self.manager.live and self.manager.state(unit).result == "start-limit-hit"
 
-    def _lifted(self, unit: str) -> str:
+    def _lifted(self, unit: str, manager: Manager) -> str:
         """In words that the restart lifts systemd's start limit; '' where there is none to lift."""
-        if not self.gave_up(unit):
+        if not (manager.live and manager.state(unit).result == "start-limit-hit"):
             return ""
         return "systemd starts it no more (start limit): the restart lifts that first, by systemctl reset-failed"
 
     @property
     def _root(self) -> str:
         return str(self.root) if self.root else ""
-
-    def _held(self, unit: str) -> Mapping[str, Value]:
-        try:
-            return self.manager.loaded(unit).settings
-        except Unreachable:  # files below --root: no manager has loaded them
-            return EMPTY
 
     def _policy(self) -> Policy | None:
         """To say early what root would refuse; where it cannot be read here, root will say so."""
@@ -282,8 +313,20 @@ class Planner:
         )
         argv = [sys.executable, "-I", "-c", code, "--spool", str(self.spool.folder), "--dir", str(self.ledger.folder)]
         argv += ["--policy", str(self.policy), *(["--root", self._root] if self.root else [])]
+        argv += ["--own"] if os.geteuid() and not self.root else []
         with open(f"{self.ledger.folder}.log", "ab") as said:
             return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+
+
+def _release(manager: Manager, unit: Unit, root: str) -> str | None:
+    return manager.view(unit.name).release or None if isinstance(manager, Seen) else installed(unit, root)
+
+
+def _held(manager: Manager, unit: str) -> Mapping[str, Value]:
+    try:
+        return manager.loaded(unit).settings
+    except Unreachable:  # files below --root: no manager has loaded them
+        return EMPTY
 
 
 def newest_document(view: IncidentView) -> Mapping[str, Any]:

@@ -34,11 +34,19 @@ _BUSY, _LOCKED = (429, 503), (401, 403)
 
 
 class Prover:
-    """A thread for each unit that is soaked. `busy`: whether an action is under way on a unit."""
+    """A thread for each unit that is soaked. `busy`: whether an action is under way on a unit; `manager_of`: a user's,
+    as far as it can be seen from here."""
 
-    def __init__(self, store: Store, manager: Manager, busy: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        manager: Manager,
+        busy: Callable[[str], bool],
+        manager_of: Callable[[int], Manager] | None = None,
+    ) -> None:
         self._store = store
         self._proof = Proof(manager, Limits())
+        self._manager_of = manager_of
         self._busy = busy
         self._stop = threading.Event()
         self._running: dict[str, Future[None]] = {}
@@ -55,9 +63,20 @@ class Prover:
         for row in self._store.soaking():
             held = self._held.get(row.unit, 0.0) > time.monotonic()
             if row.unit not in self._running and not held and not self._stop.is_set():
-                soak = Soak(self._store, self._proof, row, self._busy, self._stop.wait)
+                try:
+                    proof = self._proof_of(row)
+                except TriageError as reason:
+                    errors.append(f"soak of {row.unit}: {reason}")
+                    self._held[row.unit] = time.monotonic() + HELD
+                    continue
+                soak = Soak(self._store, proof, row, self._busy, self._stop.wait)
                 self._running[row.unit] = self._threads.submit(soak.run)
         return errors
+
+    def _proof_of(self, row: SoakRow) -> Proof:
+        if row.owner is None or self._manager_of is None:
+            return self._proof
+        return Proof(self._manager_of(row.owner), Limits())
 
     def close(self) -> None:
         """A request in flight is cancelled; it is asked again by the next worker."""
@@ -206,7 +225,7 @@ class Soak:
     # ------------------------------------------------------------ the verdict
 
     def _judge(self) -> None:
-        before = self.store.pace_before(self.row.unit, self.row.effective_at)
+        before = self.store.pace_before(self.row.unit, self.row.effective_at, self.row.owner)
         after = self._after(before)
         told = float(self.row.measured.get("speed_before") or 0)
         found = compare(before, after, told, max(self._speeds, default=0.0))

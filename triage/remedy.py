@@ -21,6 +21,7 @@ from triage.units.dropin import (
     diff,
     mask_argv,
     mask_value,
+    own_text,
     render,
     still_runs,
     told,
@@ -103,7 +104,7 @@ def plan_rollback(unit: Unit, known: Standing, target: str, *, action: str, now:
     if not removed:
         return result
     note = f"the drop-in was removed by hand: {target} and whatever else stood in it is closed, nothing is touched"
-    note += still_runs(unit.name, root)
+    note += still_runs(unit.name, root, unit.owner)
     return replace(result, notes=(*result.notes, note))
 
 
@@ -121,8 +122,8 @@ def _with_logged_values(unit: Unit, known: Standing, remedy: Remedy, present: Ma
 
 
 def _plan(unit: Unit, new: InForce, rendered: Rendered, title: str, cost: str, root: str) -> Plan:
-    before = next((file.text for file in unit.files if own_drop_in(file.path)), "")
-    path = drop_in_path(unit.name)
+    before = own_text(unit)
+    path = drop_in_path(unit.name, unit.owner)
     argv_before = _server_argv(effective(unit, with_drop_in=True).commands)
     argv_after = _server_argv(rendered.draft.commands)
     environment = tuple(
@@ -151,6 +152,7 @@ def _plan(unit: Unit, new: InForce, rendered: Rendered, title: str, cost: str, r
         action=new.action,
         time=new.time,
         root=root,
+        owner=unit.owner.uid if unit.owner else None,
     )
 
 

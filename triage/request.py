@@ -25,6 +25,7 @@ from triage.model import (
     ActionResult,
     ActionState,
     NotPermitted,
+    Pending,
     Plan,
     Refused,
     Remedy,
@@ -32,7 +33,7 @@ from triage.model import (
     TriageError,
     Unreachable,
 )
-from triage.planning import PATH_UNIT, Planner
+from triage.planning import LONG_AGO, PATH_UNIT, Planner
 from triage.settings import Settings
 from triage.store import ActionRow, Busy, Store, WantedRollback
 from triage.units.dropin import standing
@@ -80,22 +81,36 @@ class Requester(Planner):
         """The crash came back without what was retired: the same edits again, as the unit is now."""
         now, old = self.clock(), self.store.action(retired.target or "")
         cure = Remedy(old.remedy, "flag", old.title, old.cost, True, old.edits, applicable=True)
-        again = self._work_out(old.unit, old.incident, old.rule, cure, {}, name, now, ask=False)
+        again = self._work_out(old.unit, old.incident, old.rule, cure, {}, name, now, ask=False, owner=old.owner)
         again = replace(again, verify=old.proof.profile if old.proof else self._usual())
         request = replace(self._request(again, name, now, reason), target=retired.name)
-        self.store.still_needed(old.name, name, self.release(old.unit) or UNKNOWN)
+        self.store.still_needed(old.name, name, self.release(old.unit, old.owner) or UNKNOWN)
         self._file(request, again, "triage")
 
     def removed_by_hand(self, action: ActionRow) -> bool:
         """Whether the drop-in that holds it is gone (systemctl revert, rm). False while anything is under way."""
         if action.root != self._root or self.under_way(action.unit):
             return False
-        known = standing(self.ledger.results(), action.unit, self._root)
-        held = action.name in {item.action for item in known.actions}
-        if not held or any(own_drop_in(file.path) for file in self.manager.read_unit(action.unit).files):
+        place = (action.unit, self._root, action.owner)
+        known = standing(self.ledger.results(), *place)
+        if action.name not in {item.action for item in known.actions} or self._is_there(action):
             return False
         # An undoing that came and went between the looks would have changed what is in force.
-        return not self.under_way(action.unit) and known == standing(self.ledger.results(), action.unit, self._root)
+        return not self.under_way(action.unit) and known == standing(self.ledger.results(), *place)
+
+    def _is_there(self, action: ActionRow) -> bool:
+        """Whether triage's file lies there. A user's unit is seldom looked at; what is missing then is looked for
+        again, and by no look that is older than the last change of triage's own."""
+        ages: tuple[float, ...] = (0.0,)
+        if action.owner is not None:
+            ended = max(result.ended or 0 for result in self.ledger.results() if result.request.unit == action.unit)
+            settled = max(0.0, (self.clock() - ended) / 1_000_000)
+            ages = (min(LONG_AGO, settled), min(60.0, settled))
+        for age in ages:
+            unit = self.manager_of(action.owner, age=age, patience=0).read_unit(action.unit)
+            if any(own_drop_in(file.path) for file in unit.files):
+                return True
+        return False
 
     def file_rollback(self, wanted: WantedRollback, now: int) -> str:
         """For the worker, whose window saw the signature again. The name of the request; asked twice, it files once.
@@ -113,7 +128,7 @@ class Requester(Planner):
                 self.put_back(action, name, wanted.reason[:500])
             else:
                 self.rollback(action, name, "triage", reason=wanted.reason[:500])
-        except Busy:
+        except (Busy, Pending):
             raise
         except Refused as reason:
             self.store.note(wanted.incident, f"{wanted.action} was not taken back: {reason}", "triage", now)
@@ -193,10 +208,11 @@ class Requester(Planner):
             reason="".join(char for char in reason if char.isprintable())[:500],
             root=self._root,
             ready_timeout=int(plan.verify.ready_timeout or 0),
+            owner=plan.owner,
         )
 
     def _file(self, request: Request, plan: Plan, who: str) -> None:
-        if self.private and not self.root and os.geteuid():
+        if self.private and not self.root and os.geteuid() not in (0, request.owner):
             state = self.spool.folder.parent.parent
             command = f"sudo env TRIAGE_STATE_DIR={state} {sys.executable} {' '.join(sys.argv)}"
             raise NotPermitted(f"only root changes units: {command}, or --root DIR to try it on copies")
@@ -233,5 +249,6 @@ class Requester(Planner):
             None,
             now,
             row.target,
+            owner=row.owner,
         )
         self.store.import_result(ActionResult(request, ActionState.REFUSED, (), now, now, text), now)

@@ -4,7 +4,7 @@ In: requests in the spool, unfinished claims of its own. Out: settled results in
 they were. It runs until nothing is left and ends. Units are worked on side by side, since a proof takes minutes; the
 actions of one unit follow one another. It and all it imports see the standard library only; it opens no database and
 writes nothing below the folder of the unprivileged side. With `--root DIR` it edits unit files below DIR, restarts
-nothing and needs no rights.
+nothing and needs no rights; with `--own` it works on the units of the user who runs it, by that user's manager.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from triage.actions.asking import answer_all, take_asks
 from triage.actions.carry import Carrier
-from triage.actions.ledger import Ledger
+from triage.actions.ledger import Ledger, Record
 from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.readiness import Limits, Proof
 from triage.actions.spool import Spool
+from triage.actions.theirs import Session, TheirManager, TheirPlace, TheirProof
 from triage.model import ActionState, NotPermitted, Refused, Request, TriageError
+from triage.units.owners import owner_of
 from triage.units.systemctl import Folder, Manager, Systemd
 
 SPOOL, LEDGER, POLICY = Path("/var/lib/triage/spool"), Path("/var/lib/triage-apply"), Path("/etc/triage/policy.toml")
@@ -41,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o022)  # a new folder of drop-ins is for all to read; everything else has its mode written out
     ledger = Ledger(options.dir)
     try:
-        if not options.root and os.geteuid():
-            raise NotPermitted("only root changes the machine's units; --root DIR works without rights")
+        if not options.root and not options.own and os.geteuid():
+            raise NotPermitted("only root changes the machine's units; --root DIR and --own work without rights")
         ledger.create()
         with open(options.dir / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,6 +65,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, default=LEDGER)
     parser.add_argument("--policy", type=Path, default=POLICY)
     parser.add_argument("--root", type=Path, help="edit unit files below this folder, restart nothing")
+    parser.add_argument("--own", action="store_true", help="work on the user's own units (systemctl --user)")
     return parser.parse_args(argv)
 
 
@@ -70,34 +74,65 @@ def _work(options: argparse.Namespace, ledger: Ledger) -> bool:
     spool = Spool(options.spool)
     root = str(options.root) if options.root else ""
     manager: Manager = Folder(options.root) if options.root else Systemd()
-    carrier = Carrier(
-        ledger,
-        manager,
-        Place(options.root or Path("/")),
-        Proof(manager, _limits(options.policy)),
-        lambda: load_policy(options.policy),
-        now,
-        root,
-    )
+    place, proof = Place(options.root or Path("/")), Proof(manager, _limits(options.policy))
+
+    def policy() -> Policy:
+        return load_policy(options.policy)
 
     def allowed(name: str) -> None:
-        load_policy(options.policy).check(name, ())
+        policy().check(name, ())
+
+    def carry(request: Request) -> None:
+        if request.owner is None:
+            _carry(Carrier(ledger, manager, place, proof, policy, now, root), request)
+        else:
+            _carry_theirs(ledger, _limits(options.policy), policy, request)
 
     clean, busy = True, dict[str, Future[None]]()
     with ThreadPoolExecutor(_HANDS) as hands:
         while True:
             for unit in [unit for unit, work in busy.items() if work.done()]:
                 busy.pop(unit).result()  # what it raises ends this run, when the others are through
-            if not root and _ASKS not in busy and (asks := take_asks(options.spool)):
-                busy[_ASKS] = hands.submit(answer_all, asks, options.dir, manager.read_unit, allowed)
+            asked = not root and not options.own and _ASKS not in busy
+            if asked and (asks := take_asks(options.spool)):
+                busy[_ASKS] = hands.submit(
+                    answer_all, asks, options.dir, manager.read_unit, allowed, lambda owner: policy().check_user(owner)
+                )
             clean = clean and spool.claim(ledger, _log, root)
             for request in ledger.claims():
                 if request.root == root and request.unit not in busy:
-                    busy[request.unit] = hands.submit(_carry, carrier, request)
+                    busy[request.unit] = hands.submit(carry, request)
             if not busy:
                 ledger.prune()
                 return clean
             wait(busy.values(), timeout=_LOOK, return_when=FIRST_COMPLETED)
+
+
+def _carry_theirs(ledger: Ledger, limits: Limits, policy: Callable[[], Policy], request: Request) -> None:
+    """A user's unit: by the user's own process, or in this one where the user runs it."""
+    assert request.owner is not None
+    session = None
+    try:
+        owner = owner_of(request.owner)
+        if os.geteuid() == owner.uid:
+            own = Systemd(owner)
+            parts: tuple[Manager, Place, Proof] = own, Place(owner=owner), Proof(own, limits)
+        elif os.geteuid():
+            raise NotPermitted(f"{request.unit} is a unit of user {owner.name}: only that user or root changes it")
+        else:
+            session = Session(owner, request.unit)
+            parts = TheirManager(session), TheirPlace(session), TheirProof(session, limits)
+        _carry(Carrier(ledger, *parts, policy, now, owner=owner), request)
+    except TriageError as reason:
+        record = Record.open(ledger, request, now)
+        if record.result.ended is None:  # it did not come to a carrier; an earlier start of it may have
+            begun = bool(record.kept.get("phase"))
+            record.settle(ActionState.ROLLBACK_FAILED if begun else ActionState.REFUSED, str(reason), "")
+        ledger.finish(request.action)
+        _log(f"{request.action} on {request.unit}: {reason}")
+    finally:
+        if session is not None:
+            session.close()
 
 
 def _carry(carrier: Carrier, request: Request) -> None:

@@ -11,17 +11,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from triage.actions import durable
+from triage.actions.described import flags_of, loaded_of, plain, said, state_of, unit_of
 from triage.actions.spool import throw_out
-from triage.model import Refused, TriageError, Unit
+from triage.actions.theirs import Session
+from triage.model import Owner, Refused, TriageError, Unit
 from triage.units.dropin import mask_value
 from triage.units.launch import Launch, find, interpreter
+from triage.units.owners import owner_of
 from triage.units.servers import release, stamp
 from triage.units.unitfile import UNIT_NAME, Effective, effective, expand
 
@@ -31,6 +36,8 @@ AGAIN = 600  # seconds before a unit is asked again that gave no answer, or whos
 OLDEST = 86_400  # a source tree may have changed below the same release
 _LIMIT = 1 << 20
 _WAITING = 32
+_VIEWS = 256  # kept, of users' units
+_VIEW = re.compile(r"([1-9][0-9]{0,9})~(.+)")
 _VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
 _ROOT = ("", "root", "0")
 
@@ -96,15 +103,72 @@ def take_asks(spool: Path) -> tuple[str, ...]:
                 throw_out(asks, name)
     except OSError:
         return ()
-    return tuple(name for name in names if UNIT_NAME.fullmatch(name) and ".." not in name)
+    return tuple(name for name in names if UNIT_NAME.fullmatch(_asked_about(name)[1]) and ".." not in name)
 
 
-def answer_all(names: Iterable[str], folder: Path, read: Callable[[str], Unit], allowed: Callable[[str], None]) -> None:
-    """Answer what is asked. `allowed` raises Refused for units that the policy does not name."""
+def _asked_about(name: str) -> tuple[int | None, str]:
+    """(the user whose unit it is, its name): `1000~sglang.service` asks how a user's unit is."""
+    found = _VIEW.fullmatch(name)
+    return (int(found[1]), found[2]) if found else (None, name)
+
+
+def view_name(uid: int, unit: str) -> str:
+    return f"{uid}~{unit}"
+
+
+def answer_all(
+    names: Iterable[str],
+    folder: Path,
+    read: Callable[[str], Unit],
+    allowed: Callable[[str], None],
+    allowed_user: Callable[[Owner], None] = lambda owner: None,
+) -> None:
+    """Answer what is asked. `allowed` and `allowed_user` raise Refused for what the policy does not name."""
     for name in names:
+        uid, unit = _asked_about(name)
         with contextlib.suppress(TriageError, OSError):
-            allowed(name)
-            _answer(folder, read(name))
+            if uid is None:
+                allowed(unit)
+                _answer(folder, read(unit))
+                continue
+            owner, taken = owner_of(uid), time.time()  # before the look: an action may end meanwhile
+            try:
+                allowed(unit)
+                allowed_user(owner)
+                found = _look(owner, unit)
+            except TriageError as reason:
+                found = {"error": said(str(reason))}
+            _keep(folder, name, json.dumps({**found, "time": taken}).encode())
+
+
+def _look(owner: Owner, unit: str) -> dict[str, Any]:
+    """How a user's unit is, for `views`: asked as that user, passed on as it was understood here."""
+    session = Session(owner)
+    try:
+        found = session.call("view", unit)
+    finally:
+        session.close()
+    if not isinstance(found, dict) or not {"unit", "loaded", "state", "release", "flags"} <= set(found):
+        raise Refused("what acts for the user gave no view of the unit")
+    return {
+        "unit": plain(unit_of(found["unit"], owner)),
+        "loaded": plain(loaded_of(found["loaded"])),
+        "state": plain(state_of(found["state"])),
+        "release": said(found["release"], 60),
+        "flags": None if found["flags"] is None else flags_of(found["flags"]),
+    }
+
+
+def _keep(folder: Path, name: str, data: bytes) -> None:
+    """The newest few: whoever may ask must not fill the disk."""
+    (folder / ANSWERS).mkdir(mode=0o750, exist_ok=True)
+    with durable.opened(folder, ANSWERS) as answers:
+        views = [other for other in os.listdir(answers) if _VIEW.fullmatch(other) and other != name]
+        for other in sorted(views, key=lambda one: os.stat(one, dir_fd=answers).st_mtime)[
+            : max(0, len(views) - _VIEWS)
+        ]:
+            durable.remove(answers, other)
+        durable.write(answers, name, data, 0o640)
 
 
 def _answer(folder: Path, unit: Unit) -> None:

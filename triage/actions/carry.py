@@ -20,7 +20,7 @@ from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.probe import Answer
 from triage.actions.readiness import ByHand, Proof
-from triage.model import ActionState, Refused, Request, Unit, UnitFile, VerificationFailed
+from triage.model import ActionState, Owner, Refused, Request, Unit, VerificationFailed
 from triage.units.dropin import (
     STANDS,
     InForce,
@@ -34,10 +34,11 @@ from triage.units.dropin import (
     standing,
     still_runs,
     told,
+    with_drop_in,
 )
 from triage.units.edits import Draft, draft
 from triage.units.systemctl import Manager
-from triage.units.unitfile import digest, drop_in_path, effective, own_drop_in, unit_digest
+from triage.units.unitfile import digest, effective, systemctl_of, unit_digest
 
 _ATTEMPTS = 5  # starts of one action; then what is there is restored rather than tried again
 _STALE = 24 * 3600 * 1_000_000
@@ -56,6 +57,7 @@ class Carrier:
         policy: Callable[[], Policy],
         clock: Callable[[], int],
         root: str = "",
+        owner: Owner | None = None,
     ) -> None:
         self.ledger = ledger
         self.manager = manager
@@ -64,6 +66,8 @@ class Carrier:
         self.policy = policy
         self.clock = clock
         self.root = root
+        self.owner = owner
+        self._uid = owner.uid if owner else None
 
     def carry(self, request: Request) -> Record:
         """To the end, whatever the end is. Afterwards the claim is gone."""
@@ -111,11 +115,13 @@ class Carrier:
             if request.kind == "apply":  # what triage did it may always undo
                 policy = self.policy()
                 policy.check_unit(request.unit)
+                if self.owner:
+                    policy.check_user(self.owner)
             if request.kind != "rollback" and self.manager.live:  # a retirement restarts too, and may go on for ever
                 self.policy().check_pace(request, self.ledger.results(), self.clock())
         with record.step("read"):
             unit = self.manager.read_unit(request.unit)
-            known = standing(self.ledger.results(), unit.name, self.root)
+            known = standing(self.ledger.results(), unit.name, self.root, self._uid)
             self._check_unit(request, unit)
             if request.kind != "apply" and known.digest and not self._digest(unit.name):
                 return self._removed_by_hand(record, known)
@@ -130,7 +136,7 @@ class Carrier:
                 policy.check(unit.name, rendered.changes)
                 record.measure(**{f"changed {change.name}": told(change) for change in rendered.changes})
         with record.step("stage"):
-            said = self.manager.verify(unit, _with_text(unit, rendered.text))
+            said = self.manager.verify(unit, with_drop_in(unit, rendered.text))
             if said:
                 raise Refused(f"systemd-analyze verify objects: {'; '.join(said)[:400]}")
         with record.step("leftovers"):
@@ -152,6 +158,8 @@ class Carrier:
     def _check_request(self, request: Request) -> None:
         if request.root != self.root:
             raise Refused(f"the request is for {request.root or 'the machine itself'}, not for {self.root or 'it'}")
+        if request.owner != self._uid:
+            raise Refused("the request is for a unit of another user")
         age = self.clock() - request.time
         if age > _STALE or age < -_AHEAD:
             raise Refused("the request is older than a day or from the future: plan again")
@@ -178,7 +186,7 @@ class Carrier:
         names = ", ".join(item.action for item in known.actions)
         record.keep(by_hand="1")
         text = f"the drop-in was removed by hand before: {names} closed, nothing was touched"
-        text += still_runs(record.request.unit, self.root)
+        text += still_runs(record.request.unit, self.root, self.owner)
         record.settle(ActionState.UNDONE, text, "")
         return False
 
@@ -203,7 +211,8 @@ class Carrier:
     def _forward(self, record: Record) -> None:
         request = record.request
         unit = self.manager.read_unit(request.unit)
-        rendered = self._render(request, unit, standing(self.ledger.results(), unit.name, self.root))
+        known = standing(self.ledger.results(), unit.name, self.root, self._uid)
+        rendered = self._render(request, unit, known)
         wanted = _digest_of(rendered.text)
         if wanted != request.result_digest:
             raise Refused(f"{unit.name} was changed while the action was under way")
@@ -215,7 +224,9 @@ class Carrier:
             state = ActionState.UNVERIFIED if request.kind == "apply" else ActionState.UNDONE
             record.skip("restart", f"files below {self.root} only: nothing is reloaded or restarted")
             done = "is written" if rendered.text else "is gone"
-            record.settle(state, f"{drop_in_path(unit.name)} below {self.root} {done}; nothing was restarted", wanted)
+            record.settle(
+                state, f"{self.place.path(unit.name)} below {self.root} {done}; nothing was restarted", wanted
+            )
             return
         with record.step("reload"):
             self.manager.reload()
@@ -283,15 +294,15 @@ class Carrier:
             )
             return
         text = (
-            f"{why} and is left so; the change stays, unproved: systemctl start {request.unit} and "
-            f"triage verify {request.unit}, or triage rollback {request.action}"
+            f"{why} and is left so; the change stays, unproved: {systemctl_of(self.owner)} start {request.unit}"
+            f"{'' if self.owner else f' and triage verify {request.unit}'}, or triage rollback {request.action}"
         )
         record.settle(ActionState.UNVERIFIED, text, request.result_digest)
 
     def _write(self, record: Record, text: str, bits: int) -> None:
         unit, now = record.request.unit, self._digest(record.request.unit)
         if now not in (record.request.result_digest, record.kept["old_digest"]):
-            raise Refused(f"{drop_in_path(unit)} was changed by hand while the action was under way")
+            raise Refused(f"{self.place.path(unit)} was changed by hand while the action was under way")
         if text and now == record.request.result_digest:
             return  # written before the kill
         if text:
@@ -391,7 +402,8 @@ class Carrier:
             record.measure(**{STANDS: "yes"})
             undo = f"triage rollback {request.action}" + (f" --root {self.root}" if self.root else "")
             text = (
-                f"{text}; {drop_in_path(request.unit)} still holds it: {undo} takes it away or says what to do by hand"
+                f"{text}; {self.place.path(request.unit)} still holds it: {undo} takes it away or says what to do by "
+                "hand"
             )
         if request.kind == "retire" and now == request.result_digest:
             record.measure(well="no")  # it is gone, and what was to come back did not: so it is undone
@@ -406,7 +418,7 @@ class Carrier:
                 self.place.remove(unit, folder_too=record.kept["made_folder"] == "1")
             return
         if now != record.request.result_digest:
-            raise Refused(f"{drop_in_path(unit)} was changed by hand meanwhile: it is left as it is")
+            raise Refused(f"{self.place.path(unit)} was changed by hand meanwhile: it is left as it is")
         if not old:
             self.place.remove(unit, folder_too=record.kept["made_folder"] == "1")
             return
@@ -424,7 +436,8 @@ class Carrier:
         by_hand = record.kept.get("by_hand") == "1"
         for result in self.ledger.results():
             other = result.request
-            theirs = (other.unit, other.root, other.kind) == (request.unit, request.root, "apply")
+            place = (request.unit, request.root, request.owner)
+            theirs = (other.unit, other.root, other.owner) == place and other.kind == "apply"
             stuck = result.state is ActionState.ROLLBACK_FAILED and STANDS in result.measured
             standing_still = stuck or result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED)
             if theirs and standing_still and (by_hand or other.action == request.target):
@@ -441,8 +454,3 @@ def _attempts(record: Record) -> int:
 
 def _digest_of(text: str) -> str:
     return digest(text) if text else ""
-
-
-def _with_text(unit: Unit, text: str) -> Unit:
-    others = tuple(file for file in unit.files if not own_drop_in(file.path))
-    return replace(unit, files=(*others, UnitFile(drop_in_path(unit.name), text)) if text else others)

@@ -1,7 +1,9 @@
-"""The one file on the disk: `/etc/systemd/system/UNIT.d/zzz-triage.conf`, or the same below the folder of --root.
+"""The one file on the disk: `/etc/systemd/system/UNIT.d/zzz-triage.conf`, or the same below the folder of --root; of a
+user's unit `~/.config/systemd/user/UNIT.d/zzz-triage.conf`, by that user alone.
 
-In: a unit's name, text, mode. Out: the file as it was, written whole, or gone. Called by `carry` alone. It never
-follows a link in place of the unit's folder or the file, and removes only a folder that it made.
+In: a unit's name, text, mode. Out: the file as it was, written whole, or gone. Called by `carry`, and by
+`deputy` as the user. It never follows a link in place of the unit's folder or the file, and removes only a folder that
+it made.
 """
 
 from __future__ import annotations
@@ -13,22 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triage.actions import durable
-from triage.model import Refused
+from triage.model import Owner, Refused
 from triage.units.unitfile import DROP_IN, drop_in_path
-
-_ABOVE = "etc/systemd/system"
 
 
 class Place:
-    """Where drop-ins lie, below `root`."""
+    """Where drop-ins lie: below `root`, or of that user."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
-        self.root = root
+    def __init__(self, root: Path = Path("/"), owner: Owner | None = None) -> None:
+        self.owner = owner
+        self.above = Path(owner.folder) if owner else root / "etc/systemd/system"
 
     def read(self, unit: str) -> bytes | None:
         """The file's bytes, None where there is none. Raises Refused on a link or a special file."""
         try:
-            with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+            with durable.opened(self.above, self._name(unit)) as folder:
                 return durable.read(folder, DROP_IN)
         except FileNotFoundError:
             return None
@@ -36,17 +37,17 @@ class Place:
             raise Refused(f"{self.path(unit)} is not a plain file in a plain folder: {error.strerror}") from None
 
     def mode(self, unit: str) -> int:
-        with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+        with durable.opened(self.above, self._name(unit)) as folder:
             return os.stat(DROP_IN, dir_fd=folder, follow_symlinks=False).st_mode & 0o777
 
     def has_folder(self, unit: str) -> bool:
-        return (self.root / _ABOVE / self._name(unit)).is_dir()
+        return (self.above / self._name(unit)).is_dir()
 
     def make_folder(self, unit: str) -> bool:
         """True where the folder was not there."""
-        above = self.root / _ABOVE
-        above.mkdir(parents=True, exist_ok=True)
-        with self._writing(unit), durable.opened(above) as folder:
+        with self._writing(unit):
+            self.above.mkdir(parents=True, exist_ok=True)
+        with self._writing(unit), durable.opened(self.above) as folder:
             try:
                 os.mkdir(self._name(unit), 0o755, dir_fd=folder)
                 # Whatever the umask: the unprivileged side reads the drop-in to plan the next edit.
@@ -57,19 +58,19 @@ class Place:
         return True
 
     def write(self, unit: str, data: bytes, mode: int) -> None:
-        with self._writing(unit), durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+        with self._writing(unit), durable.opened(self.above, self._name(unit)) as folder:
             durable.write(folder, DROP_IN, data, mode)
 
     def remove(self, unit: str, *, folder_too: bool) -> None:
         """Without the file; without the folder too where triage made it and nothing else is in it."""
         try:
-            with durable.opened(self.root / _ABOVE, self._name(unit)) as folder:
+            with durable.opened(self.above, self._name(unit)) as folder:
                 durable.remove(folder, f".{DROP_IN}.tmp")
                 durable.remove(folder, DROP_IN)
         except FileNotFoundError:
             return
         if folder_too:
-            with durable.opened(self.root / _ABOVE) as folder:
+            with durable.opened(self.above) as folder:
                 try:
                     os.rmdir(self._name(unit), dir_fd=folder)
                 except OSError:  # somebody else has put a file into it since
@@ -83,11 +84,11 @@ class Place:
             yield
         except OSError as error:
             no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            mend = f": the disk is full, make room on it (df {self.root / _ABOVE})" if no_room else ""
+            mend = f": the disk is full, make room on it (df {self.above})" if no_room else ""
             raise Refused(f"{self.path(unit)} cannot be written ({error.strerror}){mend}") from None
 
     def path(self, unit: str) -> str:
-        return drop_in_path(unit)
+        return drop_in_path(unit, self.owner)
 
     @staticmethod
     def _name(unit: str) -> str:

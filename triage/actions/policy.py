@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from triage.model import ActionResult, ActionState, Refused, Request
+from triage.model import ActionResult, ActionState, Owner, Refused, Request
 from triage.units.edits import Change
 from triage.units.flags import long_name
 
@@ -73,7 +73,7 @@ NEVER_SETTINGS = (
     "Unit.OnSuccess",
     "Install.*",
 )
-_TABLES = {"units", "flags", "environment", "directives", "limits"}
+_TABLES = {"units", "users", "flags", "environment", "directives", "limits"}
 _LIMITS = {
     "ready_seconds": 1800.0,
     "probe_seconds": 300.0,
@@ -98,6 +98,7 @@ class Policy:
     steady_seconds: float = _LIMITS["steady_seconds"]
     unit_per_day: float = _LIMITS["unit_per_day"]
     host_per_hour: float = _LIMITS["host_per_hour"]
+    users: tuple[str, ...] = ()  # whose units (systemctl --user) may be touched; nobody's where the file does not say
 
     @classmethod
     def parse(cls, text: str, path: str = "/etc/triage/policy.toml") -> Policy:
@@ -109,13 +110,12 @@ class Policy:
         unknown = set(content) - _TABLES
         if unknown:
             raise Refused(f"{path} has unknown tables {sorted(unknown)}: known are {sorted(_TABLES)}")
-        units = content.get("units", [])
-        if not isinstance(units, list) or not all(isinstance(item, str) for item in units):
-            raise Refused(f"{path}: units must be a list of globs")
+        units, users = (_globs(content.get(name, []), name, path) for name in ("units", "users"))
         flags, environment, directives = (
             _patterns(content.get(name, {}), name, path) for name in ("flags", "environment", "directives")
         )
-        return cls(tuple(units), flags, environment, directives, path, **_limits(content.get("limits", {}), path))
+        limits = _limits(content.get("limits", {}), path)
+        return cls(units, flags, environment, directives, path, **limits, users=users)
 
     @classmethod
     def load(cls, path: Path) -> Policy:
@@ -128,6 +128,10 @@ class Policy:
     def check_unit(self, unit: str) -> None:
         if not any(fnmatchcase(unit, glob) for glob in self.units):
             raise Refused(f"{unit} is outside the policy: add a glob for it to units in {self.path}")
+
+    def check_user(self, owner: Owner) -> None:
+        if not any(fnmatchcase(owner.name, glob) for glob in self.users):
+            raise Refused(f"units of user {owner.name} are outside the policy: add a glob to users in {self.path}")
 
     def check_pace(self, request: Request, results: Iterable[ActionResult], now: int) -> None:
         """The ceiling for whoever files requests, should the guards of the unprivileged side be out of force."""
@@ -190,6 +194,12 @@ def _patterns(table: object, name: str, path: str) -> dict[str, re.Pattern[str]]
         except re.error as error:
             raise Refused(f"{path}: [{name}] {key}: {error}") from None
     return compiled
+
+
+def _globs(value: object, name: str, path: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise Refused(f"{path}: {name} must be a list of globs")
+    return tuple(value)
 
 
 def _limits(table: object, path: str) -> dict[str, float]:

@@ -98,7 +98,7 @@ class Proof:
             state = self.manager.state(unit)
             well, text = (state.up, f"unit is {state.active}")
             if well and asked:
-                well, text = healthy(at)
+                well, text = self.healthy(unit, at)
             well_since = -1.0 if not well else now if well_since < 0 else well_since
             if well and now - well_since >= needed:
                 return Answer(True, text if asked else at.note, well_since - started)
@@ -109,7 +109,7 @@ class Proof:
 
     def probe(self, unit: str, invocation: str) -> Answer:
         """One request, and the unit is still the same invocation a moment later: some crash after the answer."""
-        answer = probe(self.endpoint(unit), self.limits.probe, lambda: self._gone_now(unit, invocation))
+        answer = self._put(unit, invocation)
         until = self.clock() + self.limits.steady
         while True:
             gone = self.gone(unit, invocation)
@@ -118,6 +118,12 @@ class Proof:
             if not answer.ok or self.clock() >= until:
                 return answer
             self.sleep(self.limits.tick)
+
+    def healthy(self, unit: str, at: Endpoint) -> tuple[bool, str]:
+        return healthy(at)
+
+    def _put(self, unit: str, invocation: str) -> Answer:
+        return probe(self.endpoint(unit), self.limits.probe, lambda: self._gone_now(unit, invocation))
 
     def speed(self, unit: str) -> float:
         """Tokens per second as the unit runs now, 0 where that cannot be told."""

@@ -22,7 +22,7 @@ NAME = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,63}")  # no leading dot: hidden file
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _EDITS = 16
-_SINCE = {"ready_timeout": 0}  # keys that requests of older releases lack
+_SINCE = {"ready_timeout": 0, "owner": None}  # keys that requests of older releases lack
 _DEFAULTS = {
     field.name: field.default for field in dataclasses.fields(Request) if field.default is not dataclasses.MISSING
 }
@@ -61,6 +61,7 @@ def _request(content: Mapping[str, Any]) -> Request:
         reason=_text(content, "reason", 500),
         root=_text(content, "root", 4096),
         ready_timeout=_whole(content, "ready_timeout"),
+        owner=None if content["owner"] is None else _whole(content, "owner"),
     )
     _check_sense(request)
     return request
@@ -73,6 +74,8 @@ def _check_sense(request: Request) -> None:
         raise Refused("the request lacks its edits or its target")
     if request.result_digest and not _DIGEST.fullmatch(request.result_digest):
         raise Refused("the request's result digest is none")
+    if request.root and request.owner is not None:
+        raise Refused("the request is for files below a folder and for a user's unit at once")
     if ".." in request.unit:
         raise Refused("the request's unit is none")
     for edit in request.edits:

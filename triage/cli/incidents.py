@@ -110,7 +110,8 @@ def show(number: int, as_json: bool) -> None:
     """One incident: what failed, its crashes, its timeline, its actions, its remedies."""
     with kept() as (store, session):
         view = store.incident(number)
-        tried = store.tried(view.incident.unit, view.incident.host)
+        owner = view.crashes[0].document.get("owner") if view.crashes else None
+        tried = store.tried(view.incident.unit, view.incident.host, owner)
         if view.incident.merged_into is not None and not as_json:
             click.echo(f"Incident {number} was merged into {view.incident.merged_into}.", err=True)
     if as_json:

@@ -26,6 +26,7 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
     from triage.channels import open_channels
     from triage.debt import Collector
     from triage.prover import Prover
+    from triage.views import PATIENCE as VIEW_PATIENCE
     from triage.worker import Worker
 
     rule = rule_here(settings)
@@ -38,7 +39,12 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
         settle_abandoned=requester.settle_abandoned,
         decide=deciding.round,
         collect_debts=Collector(requester.store, requester, rule).round,
-        prover=Prover(requester.store, requester.manager, lambda unit: bool(requester.under_way(unit))),
+        prover=Prover(
+            requester.store,
+            requester.manager,
+            lambda unit: bool(requester.under_way(unit)),
+            lambda owner: requester.manager_of(owner, patience=VIEW_PATIENCE),
+        ),
         retention=settings.retention_days * DAY,
     )
 

@@ -69,8 +69,8 @@ class Hands(Protocol):
         """File the request to take that action back; `retire`: with the proof of an apply."""
         ...
 
-    def release(self, unit: str) -> str | None:
-        """Of SGLang, as installed for that unit."""
+    def release(self, unit: str, owner: int | None = None) -> str | None:
+        """Of SGLang, as installed for that unit, of the system or of that user."""
         ...
 
     def removed_by_hand(self, action: ActionRow) -> bool:

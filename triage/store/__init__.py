@@ -278,10 +278,10 @@ class Store:
         with self._database.read() as tx:
             return query.knows_action(tx, name)
 
-    def tried(self, unit: str, host: str | None = None) -> tuple[Tried, ...]:
+    def tried(self, unit: str, host: str | None = None, owner: int | None = None) -> tuple[Tried, ...]:
         """The remedies that were carried out on this unit (of this host), newest first, and which of them failed."""
         with self._database.read() as tx:
-            return history.tried(tx, host or self.host, unit)
+            return history.tried(tx, host or self.host, unit, owner)
 
     def crashed_with(self, number: int, field: str) -> tuple[float, ...]:
         """The values of one flag under which this incident's crashes came, newest first."""
@@ -363,10 +363,10 @@ class Store:
         with self._database.write() as tx:
             proof.failed(tx, self.host, action_name, sent, text, measured, now)
 
-    def pace_before(self, unit: str, before: int) -> tuple[Pace, ...]:
+    def pace_before(self, unit: str, before: int, owner: int | None = None) -> tuple[Pace, ...]:
         """How fast the unit decoded in the runs that crashed before that time."""
         with self._database.read() as tx:
-            return proof.pace_before(tx, self.host, unit, before)
+            return proof.pace_before(tx, self.host, unit, before, owner)
 
     def pace_of(self, invocation: str) -> tuple[Pace, ...]:
         with self._database.read() as tx:

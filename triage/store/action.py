@@ -19,13 +19,14 @@ from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import cursor, wanted_rollback
 from triage.schema import incident as incidents
-from triage.store import guard, notice, proof, retirement
+from triage.store import guard, history, notice, proof, retirement
 from triage.store.codec import dump, plain, request_text, result_text, steps_text
 from triage.store.guard import OPEN_ENDED
 from triage.store.incident import follow, note, settle
 from triage.store.metrics import bump
 from triage.store.rows import IncidentState
 
+_MOST = 200  # crashes of one window
 EVENTS = {
     ActionState.RUNNING: "action.started",
     ActionState.VERIFIED: "action.verified",
@@ -126,11 +127,13 @@ def import_result(tx: Connection, host: str, result: ActionResult, base_url: str
 
 
 def want_rollback(
-    tx: Connection, incident: int, unit: str, started: int, window: int, now: int
+    tx: Connection, incident: int, unit: str, started: int, window: int, now: int, owner: int | None = None
 ) -> list[tuple[str, str]]:
-    """A fatal or degraded crash began at `started`: the actions in force that it speaks against, and why."""
+    """A fatal or degraded crash began at `started`: the actions in force that it speaks against, and why. `owner`:
+    the user in whose unit it was; it says nothing of another's."""
     place = {"incident": incident, "unit": unit, "started": started, "window": window}
-    found = [(row.name, _want(tx, row, started, now)) for row in tx.execute(_HELD, place).all()]
+    rows = [row for row in tx.execute(_HELD, place).all() if _owner(row) == owner]
+    found = [(row.name, _want(tx, row, started, now)) for row in rows]
     return [(name, reason) for name, reason in found if reason]
 
 
@@ -301,10 +304,16 @@ def _look_back(tx: Connection, host: str, name: str, window: int, now: int) -> N
         crashes.c.started > row.effective_at,
         crashes.c.started <= row.ended + (window if own is None else own),
     )
-    found = tx.execute(select(crashes.c.started).where(after).order_by(crashes.c.started).limit(1)).scalar()
+    rows = tx.execute(select(crashes).where(after).order_by(crashes.c.started).limit(_MOST))
+    found = next((crash.started for crash in rows if history.whose(crash) == _owner(row)), None)
     if found is not None and (reason := _want(tx, row, found, now)):
         note(tx, row.incident, now, "rollback", f"{reason}: taking that back is asked for", action=name)
         settle(tx, row.incident, IncidentState.REGRESSED, "came back after the action", "triage", now, name)
+
+
+def _owner(row: Row[Any]) -> int | None:
+    found: int | None = json.loads(row.request).get("owner")
+    return found
 
 
 def _want(tx: Connection, row: Row[Any], started: int, now: int) -> str:

@@ -91,6 +91,7 @@ def request_text(request: Request) -> str:
             "reason": request.reason,
             "root": request.root,
             "ready_timeout": request.ready_timeout,
+            **({} if request.owner is None else {"owner": request.owner}),
         }
     )
 

@@ -21,12 +21,25 @@ _NEVER_BEGAN = (ActionState.REQUESTED, ActionState.RUNNING, ActionState.REFUSED)
 _ACTIONABLE = [outcome for outcome in Outcome if outcome.actionable]
 
 
-def tried(tx: Connection, host: str, unit: str) -> tuple[Tried, ...]:
-    """Newest first. Actions below a folder (--root) restarted nothing and say nothing."""
+def tried(tx: Connection, host: str, unit: str, owner: int | None = None) -> tuple[Tried, ...]:
+    """Newest first; of the system's unit, or of that user's. Actions below a folder (--root) restarted nothing and say
+    nothing."""
     wanted = and_(actions.c.host == host, actions.c.unit == unit, actions.c.kind == "apply")
     found = select(actions).where(wanted, actions.c.state.not_in(_NEVER_BEGAN))
     rows = tx.execute(found.order_by(actions.c.requested_at.desc()).limit(_MOST)).all()
-    return tuple(_tried(tx, host, row) for row in rows if not json.loads(row.request).get("root"))
+    place = ("", owner)
+    return tuple(_tried(tx, host, row) for row in rows if _place(row) == place)
+
+
+def _place(row: Row[Any]) -> tuple[str, int | None]:
+    request = json.loads(row.request)
+    return request.get("root", ""), request.get("owner")
+
+
+def whose(crash: Row[Any]) -> int | None:
+    """The user in whose unit it was; None: the system's."""
+    found: int | None = unpack(crash.document).get("owner")
+    return found
 
 
 def crashed_with(tx: Connection, incident: int, field: str) -> tuple[float, ...]:
@@ -75,7 +88,9 @@ def _came_back(tx: Connection, host: str, row: Row[Any]) -> Row[Any] | None:
     until = tx.execute(since.order_by(actions.c.requested_at)).scalar()
     under = [crashes.c.incident == row.incident, crashes.c.unit == row.unit, crashes.c.outcome.in_(_ACTIONABLE)]
     under += [crashes.c.started > row.effective_at, *([crashes.c.started < until] if until else [])]
-    return tx.execute(select(crashes).where(*under).order_by(crashes.c.started).limit(1)).first()
+    owner = _place(row)[1]
+    rows = tx.execute(select(crashes).where(*under).order_by(crashes.c.started).limit(_MOST))
+    return next((crash for crash in rows if whose(crash) == owner), None)
 
 
 def crashed_on(tx: Connection, incident: int, requested_at: int) -> str | None:

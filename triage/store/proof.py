@@ -122,21 +122,30 @@ def soaking(tx: Connection, host: str) -> tuple[SoakRow, ...]:
     """What is to be soaked here, the newest action of a unit first."""
     mine = and_(actions.c.host == proofs.c.host, actions.c.name == proofs.c.action)
     here = and_(proofs.c.host == host, proofs.c.state == ProofState.SOAK)
-    columns = (proofs, actions.c.effective_at, actions.c.measured.label("told"))
+    columns = (proofs, actions.c.effective_at, actions.c.measured.label("told"), actions.c.request)
     rows = tx.execute(select(*columns).join(actions, mine).where(here).order_by(actions.c.started.desc()))
     return tuple(
-        SoakRow(row.action, row.unit, _profile(row.profile), row.sent, row.effective_at or 0, json.loads(row.told))
+        SoakRow(
+            row.action,
+            row.unit,
+            _profile(row.profile),
+            row.sent,
+            row.effective_at or 0,
+            json.loads(row.told),
+            json.loads(row.request).get("owner"),
+        )
         for row in rows
     )
 
 
-def pace_before(tx: Connection, host: str, unit: str, before: int) -> tuple[Pace, ...]:
+def pace_before(tx: Connection, host: str, unit: str, before: int, owner: int | None = None) -> tuple[Pace, ...]:
     """How fast the unit was in the runs that crashed before that time; the newest word on each load."""
     wanted = and_(crashes.c.host == host, crashes.c.unit == unit, crashes.c.started < before)
     found: dict[int, Pace] = {}
     rows = tx.execute(select(crashes.c.document).where(wanted).order_by(crashes.c.id.desc()).limit(_CRASHES))
     for row in rows:
-        for one in unpack(row.document).get("context", {}).get("pace", ()):
+        document = unpack(row.document)
+        for one in document.get("context", {}).get("pace", ()) if document.get("owner") == owner else ():
             found.setdefault(one["running"], Pace(one["running"], one["samples"], one["speed"], one["accepted"]))
     return tuple(found.values())
 

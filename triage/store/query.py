@@ -227,6 +227,7 @@ def _action_row(row: Row[Any], proof: ProofRow | None) -> ActionRow:
     values["edits"] = edits_value(request)
     values["verify"] = request.get("verify", True)
     values["root"] = request.get("root", "")
+    values["owner"] = request.get("owner")
     values["steps"] = steps_value(row.steps)
     values["measured"] = json.loads(row.measured)
     values["proof"] = proof

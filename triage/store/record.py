@@ -78,7 +78,7 @@ def _settle(writing: Writing, stored: Draft, incident: Draft, finding: Finding, 
         _alarm(writing, stored, incident, finding, closing)
     if crash.started is not None and crash.outcome.actionable:
         for action, reason in want_rollback(
-            writing.tx, incident.id, stored.unit, crash.started, writing.window, writing.now
+            writing.tx, incident.id, stored.unit, crash.started, writing.window, writing.now, crash.owner
         ):
             writing.note(incident, "rollback", f"{reason}: taking that back is asked for", action)
     if closing and stored.closed_at is None:

@@ -132,6 +132,7 @@ class SoakRow:
     sent: int
     effective_at: int
     measured: Mapping[str, str]  # by root: speed_before among them
+    owner: int | None = None  # uid of the user whose unit it is; None: the system's
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class ActionRow:
     steps: tuple[Step, ...]
     measured: Mapping[str, str]
     proof: ProofRow | None = None
+    owner: int | None = None  # uid of the user whose unit it is; None: the system's
 
     @property
     def in_force(self) -> bool:

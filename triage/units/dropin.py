@@ -13,11 +13,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit
+from triage.model import ActionResult, ActionState, Edit, Owner, Refused, Request, Unit, UnitFile
 from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft
 from triage.units.flags import long_name
 from triage.units.launch import find
-from triage.units.unitfile import DROP_IN, Command, digest, drop_in_path, effective, own_drop_in, quote, unit_digest
+from triage.units.unitfile import (
+    DROP_IN,
+    Command,
+    digest,
+    drop_in_path,
+    effective,
+    own_drop_in,
+    quote,
+    systemctl_of,
+    unit_digest,
+)
 
 _SECRET = r"(?:key|token|secret|password|passphrase|credentials?)"  # noqa: S105
 _SECRET_FLAG = re.compile(rf"--[\w-]*{_SECRET}")
@@ -84,11 +94,14 @@ def render(unit: Unit, in_force: tuple[InForce, ...], new: InForce | None = None
     return Rendered(text, state, state.changes[done:], fitted, unfit, tuple(notes))
 
 
-def standing(results: Iterable[ActionResult], unit: str, root: str = "") -> Standing:
+def standing(results: Iterable[ActionResult], unit: str, root: str = "", owner: int | None = None) -> Standing:
     """Folded from the results, oldest first, so that one file a result settles everything at once."""
     actions: dict[str, InForce] = {}
     state = Standing()
-    ours = [item for item in results if item.request.unit == unit and item.request.root == root and item.ended]
+    place = (unit, root, owner)
+    ours = [
+        item for item in results if (item.request.unit, item.request.root, item.request.owner) == place and item.ended
+    ]
     for result in sorted(ours, key=lambda item: (int(item.kept.get("sequence", "0")), item.started)):
         request = result.request
         if request.kind == "apply" and result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED):
@@ -141,7 +154,7 @@ def check_own_file(unit: Unit, known: Standing, root: str = "") -> None:
             raise Refused(
                 f"{file.path} sorts after {DROP_IN} and would have the last word: rename it, say to 50-{name}"
             )
-    path = drop_in_path(unit.name)
+    path = drop_in_path(unit.name, unit.owner)
     names = " and ".join(action.action for action in known.actions)
     if present == known.digest:
         return
@@ -150,7 +163,8 @@ def check_own_file(unit: Unit, known: Standing, root: str = "") -> None:
     if not known.digest:
         raise Refused(f"{path} is there, but no action of triage put it there: move it away first")
     # Not `systemctl revert`: that would take the operator's own override.conf with it.
-    away = f"rm {root}{path}" + ("" if root else " && systemctl daemon-reload")
+    away = f"rm {root}{path}" + ("" if root else f" && {systemctl_of(unit.owner)} daemon-reload")
+    away = f"runuser -u {unit.owner.name} -- {away}" if unit.owner else away
     runs = "" if root else f"; {unit.name} runs on the loaded command until it is restarted"
     raise Refused(
         f"{path} was changed by hand since {names}: save its text elsewhere if it is wanted, then {away} "
@@ -158,12 +172,24 @@ def check_own_file(unit: Unit, known: Standing, root: str = "") -> None:
     )
 
 
-def still_runs(unit: str, root: str = "") -> str:
+def still_runs(unit: str, root: str = "", owner: Owner | None = None) -> str:
     """What to add where a drop-in is gone and nothing was restarted."""
     if root:
         return ""
-    mend = f"systemctl daemon-reload && systemctl restart {unit}"
+    mend = f"{systemctl_of(owner)} daemon-reload && {systemctl_of(owner)} restart {unit}"
     return f"; a server that was not restarted since still runs with it: {mend}"
+
+
+def with_drop_in(unit: Unit, text: str) -> Unit:
+    """The unit as it is once that text lies there; '' : once the file is gone."""
+    others = tuple(file for file in unit.files if not own_drop_in(file.path))
+    path = drop_in_path(unit.name, unit.owner)
+    return replace(unit, files=(*others, UnitFile(path, text)) if text else others)
+
+
+def own_text(unit: Unit) -> str:
+    """Of triage's own file in the unit; '' where there is none."""
+    return next((file.text for file in unit.files if own_drop_in(file.path)), "")
 
 
 def mode(unit: Unit) -> int:

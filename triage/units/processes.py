@@ -104,7 +104,9 @@ def _cgroup(folder: Path) -> str:
 
 def _in_a_service(cgroup: str) -> bool:
     """A service's processes are its manager's business; '' is a process that has just ended."""
-    return not cgroup or any(part.endswith(".service") for part in cgroup.split("/"))
+    services = (part for part in cgroup.split("/") if part.endswith(".service"))
+    # Below user@1000.service lie that user's services, and sessions, which are none.
+    return not cgroup or any(not part.startswith("user@") for part in services)
 
 
 def _started(folder: Path) -> float:

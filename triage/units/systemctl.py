@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from triage.model import InputError, NotPermitted, Refused, Unit, Unreachable
+from triage.model import InputError, NotPermitted, Owner, Refused, Unit, Unreachable
 from triage.units.directives import HELD, Value
 from triage.units.processes import Leftover, left_over
 from triage.units.unitfile import environment_file
@@ -41,6 +41,7 @@ class State:
     restarts: int
     pid: int
     job: bool = False  # a start or stop is queued or running
+    cgroup: str = ""  # path of its control group; '' while it has none
 
     @property
     def up(self) -> bool:
@@ -78,9 +79,26 @@ class Manager(Protocol):
 
 
 class Systemd:
-    """The machine's own manager."""
+    """The machine's own manager; with `owner` that user's, which nobody but the user can ask."""
 
     live = True
+
+    def __init__(self, owner: Owner | None = None) -> None:
+        self.owner = owner
+        self._user = ("--user",) if owner else ()
+        self._extra = (
+            {
+                "XDG_RUNTIME_DIR": owner.runtime,
+                "DBUS_SESSION_BUS_ADDRESS": f"unix:path={owner.runtime}/bus",
+                "HOME": owner.home,
+                "USER": owner.name,
+            }
+            if owner
+            else {}
+        )
+
+    def _run(self, program: str, *argv: str, check: bool = True, limit: float = 60) -> subprocess.CompletedProcess[str]:
+        return _run([program, *self._user, *argv], check=check, limit=limit, **self._extra)
 
     def read_unit(self, name: str) -> Unit:
         """All files of the unit in systemd's order, from the disk. Raises Refused where there is nothing to edit."""
@@ -89,16 +107,19 @@ class Systemd:
         )
         identity, load, fragment, drop_ins, stale, transient = facts
         if load == "not-found":
-            raise NotKnown(f"{name} is not known to systemd: see `systemctl list-unit-files 'sglang*'`")
+            whose = f" of user {self.owner.name}" if self.owner else ""
+            listed = " ".join(("systemctl", *self._user, "list-unit-files 'sglang*'"))
+            raise NotKnown(f"{name} is not known to systemd{whose}: see `{listed}`")
         if load == "masked" or fragment == "/dev/null":
             raise Refused(f"{identity} is masked: systemctl unmask it first")
         if transient or not fragment:
             raise Refused(f"{identity} has no unit file (it is transient): nothing to edit")
         if not stale:
-            return with_environment_files(Unit(identity, read_files((fragment, *drop_ins))))
+            unit = Unit(identity, read_files((fragment, *drop_ins)), owner=self.owner)
+            return with_environment_files(unit)
         found = search(identity, self._unit_path())
         note = "the loaded unit differs from the files on disk: the restart will bring in those changes too"
-        return with_environment_files(replace(found, need_daemon_reload=True, notes=(note,)))
+        return with_environment_files(replace(found, need_daemon_reload=True, notes=(note,), owner=self.owner))
 
     def loaded(self, name: str) -> Loaded:
         commands, environment, unset, files = self._properties(
@@ -120,8 +141,8 @@ class Systemd:
         return found
 
     def state(self, name: str) -> State:
-        names = "ActiveState,SubState,Result,InvocationID,NRestarts,MainPID,Job"
-        text = _run(["systemctl", "show", "-p", names, "--", name]).stdout
+        names = "ActiveState,SubState,Result,InvocationID,NRestarts,MainPID,Job,ControlGroup"
+        text = self._run("systemctl", "show", "-p", names, "--", name).stdout
         facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
         return State(
             active=facts.get("ActiveState", ""),
@@ -131,27 +152,38 @@ class Systemd:
             restarts=int(facts.get("NRestarts") or 0),
             pid=int(facts.get("MainPID") or 0),
             job=facts.get("Job", "") not in ("", "0"),
+            cgroup=facts.get("ControlGroup", ""),
         )
 
     def reload(self) -> None:
-        _run(["systemctl", "daemon-reload"], limit=120)
+        self._run("systemctl", "daemon-reload", limit=120)
 
     def restart(self, name: str) -> None:
         """Queue a restart; `state` shows how it goes. The start limit of earlier crashes is lifted first."""
-        _run(["systemctl", "reset-failed", "--", name], check=False)
-        _run(["systemctl", "restart", "--no-block", "--", name])
+        self._run("systemctl", "reset-failed", "--", name, check=False)
+        self._run("systemctl", "restart", "--no-block", "--", name)
 
     def asked_to_stop(self, name: str, invocation: str) -> bool:
         """Whether a stop or restart job ended that run, by the manager's own entry; False where it may not be read.
 
         SGLang ends a clean stop by SIGKILL on itself: neither state nor result tell it from a crash."""
-        wanted = ("_PID=1", f"UNIT={name}", f"INVOCATION_ID={invocation}", f"MESSAGE_ID={_STOPPING}")
+        of = (
+            (f"_SYSTEMD_UNIT=user@{self.owner.uid}.service", f"USER_UNIT={name}", f"USER_INVOCATION_ID={invocation}")
+            if self.owner
+            else ("_PID=1", f"UNIT={name}", f"INVOCATION_ID={invocation}")
+        )
+        wanted = (*of, f"MESSAGE_ID={_STOPPING}")
         argv = ["journalctl", "--quiet", "--no-pager", "--output=json", "--lines=1", *wanted]
         return bool(_run(argv, check=False).stdout.strip())
 
     def wrote(self, name: str, pid: int, since: float) -> bool:
         """Whether that process wrote a line as that unit since then (seconds UTC), by the journal."""
-        wanted = (f"_PID={pid}", f"_SYSTEMD_UNIT={name}")
+        unit = (
+            (f"_SYSTEMD_UNIT=user@{self.owner.uid}.service", f"_SYSTEMD_USER_UNIT={name}")
+            if self.owner
+            else (f"_SYSTEMD_UNIT={name}",)
+        )
+        wanted = (f"_PID={pid}", *unit)
         argv = [
             "journalctl",
             "--quiet",
@@ -169,8 +201,8 @@ class Systemd:
 
     def verify(self, before: Unit, after: Unit) -> tuple[str, ...]:
         """What `systemd-analyze verify` says of `after` and did not say of `before`: both staged, neither installed."""
-        said = Counter(_verify(before))
-        return tuple((Counter(_verify(after)) - said).elements())
+        said = Counter(self._verify(before))
+        return tuple((Counter(self._verify(after)) - said).elements())
 
     def list_units(self, *globs: str) -> tuple[str, ...]:
         """Names of the services matching the globs, running or only installed."""
@@ -182,16 +214,32 @@ class Systemd:
         return tuple(sorted(name for name in found if not name.endswith("@.service")))
 
     def _properties(self, name: str, interface: str, *names: str) -> list[Any]:
-        argv = ["busctl", "--json=short", "get-property", "org.freedesktop.systemd1", object_path(name), interface]
-        lines = _run([*argv, *names]).stdout.splitlines()
+        argv = ("--json=short", "get-property", "org.freedesktop.systemd1", object_path(name), interface)
+        lines = self._run("busctl", *argv, *names).stdout.splitlines()
         if len(lines) != len(names):
             raise Unreachable(f"systemd gave no answer about {name}")
         return [json.loads(line)["data"] for line in lines]
 
     def _unit_path(self) -> tuple[Path, ...]:
-        argv = ["busctl", "--json=short", "get-property", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]
-        answer = _run([*argv, "org.freedesktop.systemd1.Manager", "UnitPath"]).stdout
+        argv = ("--json=short", "get-property", "org.freedesktop.systemd1", "/org/freedesktop/systemd1")
+        answer = self._run("busctl", *argv, "org.freedesktop.systemd1.Manager", "UnitPath").stdout
         return tuple(Path(folder) for folder in json.loads(answer)["data"])
+
+    def _verify(self, unit: Unit) -> list[str]:
+        with tempfile.TemporaryDirectory(prefix="triage-verify-") as stage:
+            folder = Path(stage) / f"{unit.name}.d"
+            folder.mkdir()
+            for at, file in enumerate(unit.files):
+                target = Path(stage) / unit.name if at == 0 else folder / file.path.rsplit("/", 1)[-1]
+                target.write_bytes(file.text.encode("utf-8", "surrogateescape"))
+            argv = ["systemd-analyze", *self._user, "verify", "--man=no", "--recursive-errors=no"]
+            extra = {**self._extra, "SYSTEMD_UNIT_PATH": f"{stage}:"}
+            done = _run([*argv, str(Path(stage) / unit.name)], check=False, limit=120, **extra)
+            # Line numbers move with every comment of the drop-in; what is said counts.
+            lines = [
+                re.sub(r":\d+:", ":", line.replace(stage, "")) for line in done.stderr.splitlines() if line.strip()
+            ]
+            return [*lines, *([f"systemd-analyze verify ends with {done.returncode}"] if done.returncode else [])]
 
 
 class Folder:
@@ -263,20 +311,6 @@ def environment(manager: Manager, name: str) -> dict[str, str]:
         except OSError:
             continue
     return {key: value for key, value in found.items() if key not in held.unset}
-
-
-def _verify(unit: Unit) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="triage-verify-") as stage:
-        folder = Path(stage) / f"{unit.name}.d"
-        folder.mkdir()
-        for at, file in enumerate(unit.files):
-            target = Path(stage) / unit.name if at == 0 else folder / file.path.rsplit("/", 1)[-1]
-            target.write_bytes(file.text.encode("utf-8", "surrogateescape"))
-        argv = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(Path(stage) / unit.name)]
-        done = _run(argv, check=False, limit=120, SYSTEMD_UNIT_PATH=f"{stage}:")
-        # Line numbers move with every comment of the drop-in; what is said counts.
-        lines = [re.sub(r":\d+:", ":", line.replace(stage, "")) for line in done.stderr.splitlines() if line.strip()]
-        return [*lines, *([f"systemd-analyze verify ends with {done.returncode}"] if done.returncode else [])]
 
 
 def _run(argv: list[str], *, check: bool = True, limit: float = 60, **extra: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from triage.model import Refused, Unit, UnitFile
+from triage.model import Owner, Refused, Unit, UnitFile
 
 DROP_IN = "zzz-triage.conf"  # sorts after override.conf; the one file triage writes
 PREFIXES = "-@:+!|"
@@ -355,11 +355,16 @@ def own_drop_in(path: str) -> bool:
     return path.rsplit("/", 1)[-1] == DROP_IN
 
 
-def drop_in_path(unit: str) -> str:
+def drop_in_path(unit: str, owner: Owner | None = None) -> str:
     """Where triage's one file for this unit lies. Raises Refused on a name that is not a service's."""
     if not UNIT_NAME.fullmatch(unit) or ".." in unit:
         raise Refused(f"{unit[:80]!r} is not the name of a service unit")
-    return f"/etc/systemd/system/{unit}.d/{DROP_IN}"
+    return f"{owner.folder if owner else '/etc/systemd/system'}/{unit}.d/{DROP_IN}"
+
+
+def systemctl_of(owner: Owner | None) -> str:
+    """What a person types as root before the verb."""
+    return f"systemctl --user -M {owner.name}@" if owner else "systemctl"
 
 
 def digest(text: str) -> str:
