@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from triage.model import InputError, Line, Origin, Unreachable
+from triage.model import OWNER, InputError, Line, Origin, Unreachable
 from triage.sources import open_source
 from triage.sources.beginning import LOADING, RECENT, first_windows
 from triage.sources.journal import JournalSource
@@ -77,6 +77,10 @@ def test_the_lines_carry_what_the_assembler_needs(day: Path) -> None:
     assert load.time == 1_795_953_600_006_000
     end = lines[-1]
     assert (end.fields["UNIT_RESULT"], end.invocation) == ("signal", load.invocation)
+    own = [line for line in lines if line.unit == "sglang-draft.service"]  # of a user: one run, with its manager's word
+    assert {(line.invocation, line.fields[OWNER]) for line in own} == {("9e" * 16, "1000")}
+    assert [line.origin for line in own] == [Origin.PROCESS, Origin.MANAGER]
+    assert own[0].stream == "88bb" * 8
     notice = next(line for line in lines if line.origin is Origin.JOURNALD)
     assert (notice.unit, notice.fields["N_DROPPED"]) == (UNIT, "2350")
     kernel = [line.text for line in lines if line.origin is Origin.KERNEL]

@@ -42,7 +42,8 @@ QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
 THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
 
 
-_OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *NOTICE_FIELDS)
+_RUN = ("_SYSTEMD_INVOCATION_ID", "_STREAM_ID", "_LINE_BREAK")  # of what a user's unit writes
+_OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *_RUN, *NOTICE_FIELDS)
 # Where an entry that some other unit's process wrote may name one of ours.
 _ABOUT = ("UNIT", "USER_UNIT", "OBJECT_SYSTEMD_UNIT", "COREDUMP_UNIT", "COREDUMP_USER_UNIT", "_SYSTEMD_USER_UNIT")
 # Whose entries may be about other units: the manager, users' managers with their units, journald, the dump catcher.
