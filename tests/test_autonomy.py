@@ -54,6 +54,7 @@ AUTOMATIC = Autonomy(level=Level.AUTOMATIC)
         ({"gave_up": True}, "start limit"),
         ({"in_window": False}, "no maintenance window"),
         ({"listening": False}, "not listening"),
+        ({"of_user": True}, "that user's own manager"),
     ],
 )
 def test_each_condition_alone_leaves_it_to_a_person(change: dict[str, Any], why: str) -> None:

@@ -1,7 +1,7 @@
 """A unit of `systemctl --user` that runs the stand-in for SGLang: a `Server` whose manager is a user's own.
 
-In: a `Box` and the name of a user, who is made where there is none, with a home that nobody else may enter and a manager
-that runs without a login."""
+In: a `Box` and the name of a user, who is made where there is none, with a home that nobody else may enter and a
+manager that runs without a login."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.store.made import HOST, SECOND, T0, UNIT, closed, made_finding, made_result, record
 from triage.document import finding_document
-from triage.model import ActionState, Finding, Tried
+from triage.model import ActionResult, ActionState, Finding, Tried
 from triage.store import Store
 
 LATER = T0 + 100 * SECOND  # after the action of made_result() was verified
@@ -97,3 +97,37 @@ def test_the_values_under_which_it_crashed_are_remembered(store: Store) -> None:
     record(store, closed(crash(6, max_running_requests="None")), now=LATER)
     assert store.crashed_with(1, "max_running_requests") == (62.0, 64.0)
     assert store.crashed_with(1, "no_such_field") == ()
+
+
+# ---------------------------------------------------------------- units of users
+
+
+def of_user(found: Finding, owner: int | None) -> Finding:
+    return replace(found, crash=replace(found.crash, owner=owner))
+
+
+def applied(owner: int | None) -> ActionResult:
+    result = made_result()
+    return replace(result, request=replace(result.request, owner=owner))
+
+
+@pytest.mark.parametrize("crash_first", [False, True])
+@pytest.mark.parametrize(
+    ("action_of", "crash_of"), [(None, 1000), (1000, None), (1000, 1001), (1000, 1000), (None, None)]
+)
+def test_a_crash_of_anothers_unit_says_nothing_of_an_action(
+    store: Store, action_of: int | None, crash_of: int | None, crash_first: bool
+) -> None:
+    """Units of two users and of the system may have one name, and their crashes one signature."""
+    again = of_user(crash(2, started=LATER), crash_of)
+    if crash_first:
+        record(store, closed(again), now=LATER)
+    store.import_result(applied(action_of), LATER)
+    if not crash_first:
+        record(store, closed(again), now=LATER)
+    mine = action_of == crash_of
+    assert [wanted.action for wanted in store.wanted_rollbacks()] == (["a1"] if mine else [])
+    (one,) = store.tried(UNIT, owner=action_of)
+    assert one.came_back is mine
+    assert store.tried(UNIT, owner=4711) == ()
+    assert store.action("a1").owner == action_of

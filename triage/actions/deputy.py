@@ -25,7 +25,7 @@ from triage.units.dropin import with_drop_in
 from triage.units.flagfile import of_unit
 from triage.units.owners import owner_of
 from triage.units.servers import installed
-from triage.units.systemctl import NotKnown, Systemd
+from triage.units.systemctl import Manager, NotKnown, Systemd
 
 ERRORS: tuple[type[TriageError], ...] = (NotKnown, Refused, NotPermitted, Unreachable)  # NotKnown is a Refused too
 _OTHERS = 0o004  # readable for all
@@ -34,8 +34,8 @@ _OTHERS = 0o004  # readable for all
 class Deputy:
     """`calls`: by name, what can be asked."""
 
-    def __init__(self, owner: Owner) -> None:
-        self.manager = Systemd(owner)
+    def __init__(self, owner: Owner, manager: Manager | None = None) -> None:
+        self.manager: Manager = manager or Systemd(owner)
         self.place = Place(owner=owner)
         self.calls: dict[str, Callable[..., Any]] = {
             "read_unit": self.manager.read_unit,
