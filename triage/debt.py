@@ -69,7 +69,7 @@ def debts(store: Store, hands: Hands, rule: Callable[[str], Rule | None], unit: 
     known = store.retirements()
     found = []
     for row in store.workarounds(unit):
-        here = row.host == store.host and not row.root
+        here = store.is_here(row.host) and not row.root
         release = None
         if here:
             release = hands.release(row.unit) if row.owner is None else hands.release(row.unit, row.owner)
@@ -95,7 +95,7 @@ class Collector:
         known = self._store.retirements()
         done = 0
         for one in debts(self._store, self._hands, self._rule, None, now):
-            if one.action.root or one.action.host != self._store.host:
+            if one.action.root or not self._store.is_here(one.action.host):
                 continue
             if self._removed(one.action):
                 done += 1

@@ -123,7 +123,7 @@ class Planner:
         """The remedy of that id, worked out for the unit as it is now. Raises Refused with the reason."""
         if not incident.unit:
             raise Refused("the crash names no unit (it was read from a plain log): nothing to edit")
-        if self.root is None and incident.host not in ("", self.store.host):
+        if self.root is None and not self.store.is_here(incident.host):
             raise Refused(f"{incident.unit} runs on {incident.host}, this is {self.store.host}: apply it there")
         rule, found = find_remedy(document, remedy)
         owner = document.get("owner")
@@ -202,7 +202,7 @@ class Planner:
         """The file without that action; `retire`: with the proof of an apply.
 
         Raises Refused where it is not in force here."""
-        if action.host not in ("", self.store.host):
+        if not self.store.is_here(action.host):
             raise Refused(f"{action.name} was applied on {action.host}, this is {self.store.host}: undo it there")
         known = standing(self.ledger.results(), action.unit, self._root, action.owner)
         if action.name not in {item.action for item in known.actions} and (where := self._elsewhere(action.name)):
@@ -215,7 +215,7 @@ class Planner:
 
     def outdated(self, action: ActionRow) -> str:
         """In words that the unit changed below that action; '' where it did not, or cannot be looked at from here."""
-        if action.host not in ("", self.store.host):
+        if not self.store.is_here(action.host):
             return ""
         try:
             here = action.root == self._root

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISIONS = ("0001", "0002", "0003")  # all that this code knows, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004")  # all that this code knows, oldest first
 HEAD = REVISIONS[-1]
 
 metadata = MetaData(
@@ -290,4 +290,12 @@ counter = Table(
     Column("name", Text, primary_key=True),
     Column("labels", Text, primary_key=True),
     Column("value", Float, nullable=False),
+)
+
+# The machines that wrote here, by /etc/machine-id, and the name (`host`) that their rows bear.
+machine = Table(
+    "machine",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
 )

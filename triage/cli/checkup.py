@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -121,6 +122,9 @@ def _database(settings: Settings) -> Iterator[Look]:
     health = store.health()
     store.close()
     yield Look("database", "ok", f"revision {health.revision}, {health.database_bytes / 1e6:.1f} MB")
+    if store.host != (named := socket.gethostname()):
+        text = f"its rows are {store.host}'s, and this machine is called {named} now: its services take them over"
+        yield Look("name", "note", text, f"systemctl restart {' '.join(SERVICES)}")
     if health.outbox.dead:
         yield Look("alerts", "note", f"{health.outbox.dead} were given up: no receiver took them", "triage alerts test")
 

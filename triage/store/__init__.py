@@ -27,6 +27,7 @@ from triage.model import (
 from triage.store import action, decision, guard, history, incident, metrics, outbox, position, proof, query, retirement
 from triage.store.database import Database
 from triage.store.guard import Limits
+from triage.store.machine import call, machine_id, name_of
 from triage.store.record import record_event
 from triage.store.rows import (
     ActionRow,
@@ -126,6 +127,8 @@ class Store:
         document: Callable[[Finding], Mapping[str, Any]] = finding_document,
     ) -> None:
         self.host = host or socket.gethostname()
+        self._named = self.host  # now: `host` is what the rows bear
+        self._machine = None if host else machine_id()
         self._database = Database(url, read_only=read_only)
         self._base_url = base_url
         self._window = rollback_window
@@ -134,15 +137,27 @@ class Store:
     def close(self) -> None:
         self._database.close()
 
+    def is_here(self, host: str) -> bool:
+        """Whether a row's host is this machine: '' is, and so is the name it was given since its services started."""
+        return host in ("", self.host, self._named)
+
     # ------------------------------------------------------------ the database itself
 
     def ready(self) -> None:
         """Raises Unreachable unless the tables are there and of this version."""
         self._database.ready()
+        if self._machine is not None:
+            with self._database.read() as tx:
+                self.host = name_of(tx, self._machine) or self.host
 
     def upgrade(self) -> str | None:
-        """Bring the tables to this version's; gives the revision before. A newer database is refused."""
-        return self._database.upgrade()
+        """Bring the tables to this version's, and the rows to this machine's name; gives the revision before. A newer
+        database is refused."""
+        before = self._database.upgrade()
+        if self._machine is not None:
+            with self._database.write() as tx:
+                call(tx, self._machine, self.host)
+        return before
 
     def revision(self) -> str | None:
         return self._database.revision()
