@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.box import wait_for
 from tests.e2e.installed import ROOTS_OWN, Installed
 from tests.e2e.server import Server
+from tests.e2e.userserver import UserServer
 
 # Root's real one-shot, but for one thing: having written down a step that is on the list, it kills itself. The kill
 # falls on the worst moments, before a deed (`running`) and after it (`done`), which no timing from outside would hit.
@@ -97,6 +98,35 @@ def test_an_action_that_is_killed_at_each_step_ends_as_if_it_had_not_been(
     wait_for("it to serve on the old bytes", server.serves, 15)
     assert "--disable-cuda-graph" not in server.argv()
     assert deadly.box.run(f"ls {ROOTS_OWN}/claims").out == ""
+
+
+def test_an_action_on_a_users_unit_that_is_killed_ends_as_if_it_had_not_been(deadly: Installed) -> None:
+    """Root's process dies; the user's, which works for it, ends with it, and the next one takes up where it was."""
+    server = UserServer(deadly.box, "kim", "killed-own", 31602)
+    before = server.files()
+    server.crash()
+    number = deadly.incident(server)
+    for points in CYCLES[1:]:
+        kill_at(deadly, points)
+        done = deadly.apply(number)
+        assert done.code == 0, done
+        assert left(deadly) == []
+        assert server.argv()[-1] == "--disable-cuda-graph"
+        action = deadly.actions(server)[-1]
+        of = (f"_SYSTEMD_UNIT=user@{server.uid}.service", f"USER_UNIT={server.name}")
+        starts = deadly.box.journal(*of, "-o", "cat", "--since", f"@{action['requested_at'] // 1_000_000}")
+        assert len(re.findall(r"^Started ", starts, re.M)) == 1
+        kill_at(deadly, ["write running", "reload done", "restart running"])
+        undone = deadly.rollback(action["name"])
+        assert undone.code == 0, undone
+        assert left(deadly) == []
+        assert server.files() == before
+    wait_for("nobody to act for the user any more", lambda: not deputies(deadly, server), 15)
+    server.stop()
+
+
+def deputies(triage: Installed, server: UserServer) -> str:
+    return triage.box.run(["pgrep", "-u", server.user, "-f", "triage.actions.deputy"], check=False).out
 
 
 def test_a_rollback_of_roots_own_that_is_killed_is_finished(deadly: Installed) -> None:

@@ -321,6 +321,21 @@ def test_a_process_that_says_something_else_is_an_error_in_words(
     session.close()
 
 
+def test_a_look_is_taken_again_where_the_process_is_killed_and_a_deed_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies = f"""import os; path = {str(tmp_path / "died")!r}
+    if not os.path.exists(path):
+        open(path, "w").close(); sys.exit()
+    print('{{"value": "here"}}')"""
+    session = session_of(dies, monkeypatch)
+    assert session.call("state", UNIT) == "here"
+    (tmp_path / "died").unlink()
+    with pytest.raises(Unreachable, match="has ended"):
+        session.call("restart", UNIT)
+    session.close()
+
+
 def test_one_that_has_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of("""print('{"value": "here"}'); sys.stdout.flush(); sys.exit()""", monkeypatch)
     assert session.call("state") == "here"

@@ -34,7 +34,12 @@ _LIMIT = 4 << 20  # bytes of an answer
 _SECONDS = 180.0  # for an answer; a reload of many units takes long
 _FIRST = 420.0  # the first waits for the deputy that a killed root left behind, which may be in the middle of a probe
 _LONGEST = 6 * 3600  # seconds that one deputy lives
+_LOOKS = frozenset(("read_unit", "verify", "loaded", "state", "read", "mode", "has_folder", "endpoint", "healthy"))
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+
+
+class Gone(Unreachable):
+    """The deputy has ended before it answered."""
 
 
 def check_running(owner: Owner) -> None:
@@ -71,6 +76,14 @@ class Session:
 
     def call(self, do: str, *args: Any, limit: float = _SECONDS) -> Any:
         """The value. Raises what the call raised there, Unreachable where nobody answers, Refused on too much."""
+        try:
+            return self._call(do, args, limit)
+        except Gone:
+            if do not in _LOOKS:
+                raise
+            return self._call(do, args, limit)  # a look changes nothing, and a change is not to fail by it
+
+    def _call(self, do: str, args: tuple[Any, ...], limit: float) -> Any:
         with self._lock:
             if self._child is not None and self._child.poll() is not None:
                 self._end()
@@ -115,10 +128,8 @@ class Session:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    def _silent(self) -> Unreachable:
-        return Unreachable(
-            f"what acts for user {self.owner.name} has ended: journalctl -u 'run-u*.service' may say why"
-        )
+    def _silent(self) -> Gone:
+        return Gone(f"what acts for user {self.owner.name} has ended: journalctl -u 'run-u*.service' may say why")
 
     def close(self) -> None:
         with self._lock:

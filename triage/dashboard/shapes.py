@@ -324,6 +324,7 @@ class PlanShape(Shape):
     argv_after: list[str]
     env_changes: list[EnvChange]
     notes: list[str]
+    owner: int | None = Field(default=None, description="uid of the user whose unit it is; null: the system's")
 
     @classmethod
     def of(cls, plan: Plan) -> PlanShape:
@@ -343,6 +344,7 @@ class PlanShape(Shape):
             argv_after=list(plan.argv_after),
             env_changes=[EnvChange(name=name, before=before, after=after) for name, before, after in plan.env_changes],
             notes=list(plan.notes),
+            owner=plan.owner,
         )
 
 
