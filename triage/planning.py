@@ -52,7 +52,7 @@ from triage.units.systemctl import Folder, Manager, NotKnown, Systemd, is_active
 from triage.units.unitfile import effective
 from triage.units.userunits import find_user_unit, instruct
 from triage.views import PATIENCE as VIEW_PATIENCE
-from triage.views import PLANNED, Seen, Views
+from triage.views import Seen, Views
 
 PATH_UNIT = "triage-apply.path"
 LONG_AGO = 600.0  # seconds: how old a look at a user's unit may be where nothing is planned
@@ -97,7 +97,7 @@ class Planner:
         used = self._used()
         return next(name for number in range(1, 100_000) if (name := f"i{incident}-{number}") not in used)
 
-    def manager_of(self, owner: int | None, *, age: float = PLANNED, patience: float | None = None) -> Manager:
+    def manager_of(self, owner: int | None, *, age: float | None = None, patience: float | None = None) -> Manager:
         """The system's manager, or that user's: as the user where triage runs as that, else as root shows it, at most
         `age` seconds old. Raises Refused for users whose units are not touched."""
         if owner is None:

@@ -26,8 +26,8 @@ from triage.units.systemctl import Loaded, State
 from triage.units.unitfile import environment_file
 
 PATIENCE = 15.0  # seconds; it takes about one
-PLANNED = 15.0  # seconds: how old an answer a plan may rest on, for a page that asked and was loaded again
-MOVING = 3.0  # seconds in which a state holds by itself
+PLANNED = 15.0  # seconds: how old an answer may be for whoever does not wait: a page that asked and is loaded again
+MOVING = 3.0  # seconds in which a state holds by itself, and an answer for whoever can wait for a new one
 _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
 
 
@@ -59,8 +59,11 @@ class Views:
     def view(self, owner: Owner, unit: str, *, age: float, patience: float) -> View:
         """One that is at most `age` seconds old. Raises Pending where it does not come in time, Refused with root's
         reason where there is none, Unreachable where nobody answers here."""
-        since = self.clock() - age
-        found = self._load(owner, unit, since)
+        present = self.clock()
+        since = present - age
+        # Whoever has mended what an answer named, and can wait, is not told the same again.
+        refused = present if patience else since
+        found = self._load(owner, unit, since, refused)
         if found is not None:
             return found
         if not self.listening():
@@ -68,9 +71,9 @@ class Views:
         child = self._ask(owner, unit)
         until = time.monotonic() + patience
         while time.monotonic() < until:
-            if (found := self._load(owner, unit, since)) is not None:
+            if (found := self._load(owner, unit, since, refused)) is not None:
                 return found
-            if child is not None and child.poll() is not None and self._load(owner, unit, since) is None:
+            if child is not None and child.poll() is not None and self._load(owner, unit, since, refused) is None:
                 raise Unreachable(f"root's side did not look at {unit}: see {self.folder}.log")
             time.sleep(0.1)
         raise Pending(f"{unit} of user {owner.name} is being looked at: look again in a moment")
@@ -82,7 +85,8 @@ class Views:
         except OSError as error:
             raise Unreachable(f"cannot ask root's side for {unit}: {error.strerror}") from None
 
-    def _load(self, owner: Owner, unit: str, since: float) -> View | None:
+    def _load(self, owner: Owner, unit: str, since: float, refused: float) -> View | None:
+        """What was seen after `since`; a refusal counts if it came after `refused`."""
         try:
             with durable.opened(self.folder, asking.ANSWERS) as answers:
                 data = durable.read(answers, asking.view_name(owner.uid, unit))
@@ -93,6 +97,8 @@ class Views:
         if taken < since or taken > self.clock() + 60:
             return None
         if content.get("error"):
+            if taken < refused:
+                return None
             raise Refused(str(content["error"]))
         flags = content["flags"]
         return View(
@@ -110,8 +116,9 @@ class Seen:
 
     live = True
 
-    def __init__(self, views: Views, owner: Owner, *, age: float = PLANNED, patience: float = PATIENCE) -> None:
-        self.views, self.owner, self.age, self.patience = views, owner, age, patience
+    def __init__(self, views: Views, owner: Owner, *, age: float | None = None, patience: float = PATIENCE) -> None:
+        self.views, self.owner, self.patience = views, owner, patience
+        self.age = age if age is not None else MOVING if patience else PLANNED
         self._last: View | None = None
 
     def view(self, name: str, age: float | None = None) -> View:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.e2e.box import wait_for
+from tests.e2e.box import Result, wait_for
 from tests.e2e.installed import Installed
 from tests.e2e.userserver import UserServer
+from tests.e2e.wheelhouse import OURS, ROOT
 
 FLAG = "--disable-cuda-graph"
 
@@ -54,3 +55,111 @@ def test_a_users_unit_is_cured_and_the_cure_undone(triage: Installed) -> None:
     wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone", 15)
     server.stop()
     other.stop()
+
+
+def test_a_remedy_that_does_not_cure_is_rolled_back(triage: Installed) -> None:
+    server = UserServer(triage.box, "ada", "incurable", 32110, behaviour="incurable")
+    server.crash()
+    before = server.files()
+    done = triage.apply(triage.incident(server))
+    assert done.code == 4, done
+    assert server.files() == before
+    wait_for("it to run on the old bytes", server.serves, 15)
+    assert FLAG not in server.argv()
+    server.stop()
+
+
+def test_a_crash_that_comes_back_takes_the_edit_away_unasked(triage: Installed) -> None:
+    """By the worker, which sees the unit only by what root passes on."""
+    server = UserServer(triage.box, "ada", "returns", 32111)
+    before = server.files()
+    server.crash()
+    number = triage.incident(server)
+    assert triage.apply(number).code == 0
+    wait_for("the incident to be mitigated", lambda: triage.state(number) == "mitigated", 15)
+    server.behave("incurable")
+    server.stop()
+    server.ctl("start", server.name)
+    wait_for("it to serve, or to be taken back", lambda: server.serves() or server.files() == before, 30)
+    if server.files() != before:
+        server.generate(3)
+    wait_for("the old bytes", lambda: server.files() == before, 30)
+    wait_for("the unit to run on them", lambda: server.serves() and FLAG not in server.argv(), 30)
+    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone", 15)
+    server.stop()
+
+
+def test_what_the_user_does_by_hand_counts(triage: Installed) -> None:
+    server = UserServer(triage.box, "ada", "byhand", 32112)
+    server.crash()
+    number = triage.incident(server)
+    assert triage.apply(number).code == 0
+    [action] = triage.actions(server)
+    server.ctl("revert", server.name)
+    before = server.files()
+    undone = triage.rollback(action["name"])
+    assert (undone.code, "by hand" in undone.out + undone.err) == (0, True), undone
+    assert server.files() == before
+    assert [row["state"] for row in triage.actions(server)] == ["undone", "undone"]
+    server.stop()
+
+
+def test_what_is_not_allowed_is_refused_in_words(triage: Installed) -> None:
+    server = UserServer(triage.box, "ada", "refused", 32113)
+    server.crash()
+    number = triage.incident(server)
+    before = server.files()
+    triage.box.run(["sed", "-i", 's/^users = .*/users = ["b*"]/', "/etc/triage/policy.toml"])
+    try:
+        refused = triage.apply(number)
+        assert (refused.code, "add a glob to users" in refused.err) == (3, True), refused
+    finally:
+        triage.box.run(["sed", "-i", 's/^users = .*/users = ["*"]/', "/etc/triage/policy.toml"])
+    triage.box.run(["chmod", "600", server.path])
+    refused = triage.apply(number)
+    assert (refused.code, "chmod o+r" in refused.err) == (3, True), refused
+    triage.box.run(["chmod", "644", server.path])
+    triage.box.run(["loginctl", "disable-linger", "ada"])
+    manager = f"user@{server.uid}.service"
+    wait_for("ada's manager to end", lambda: triage.box.show(manager, "ActiveState")["ActiveState"] == "inactive")
+    refused = triage.apply(number)
+    assert (refused.code, "loginctl enable-linger ada" in refused.err) == (3, True), refused
+    assert server.files() == before
+    assert triage.actions(server) == []
+
+
+def test_a_user_who_runs_triage_from_a_checkout_needs_nobody(triage: Installed) -> None:
+    """State, spool and one-shot are the user's own; the manager is asked directly."""
+    box = triage.box
+    for name in (*OURS, "catalogue"):
+        if (ROOT / name).is_dir():
+            box.push(ROOT / name, f"/opt/checkout/{name}")
+    server = UserServer(box, "dan", "checkout", 32114)
+    before = server.files()
+    python = ("/opt/triage/bin/python", "-m", "triage")
+    variables = ("PYTHONPATH=/opt/checkout", f"XDG_RUNTIME_DIR=/run/user/{server.uid}", "HOME=/home/dan")
+
+    def own(*args: str) -> Result:
+        return box.run(["env", "-C", "/home/dan", *variables, *python, *args], user="dan", check=False, timeout=120)
+
+    run = ["systemd-run", "-q", "--unit=own-watch.service", "--uid=dan", "--working-directory=/home/dan"]
+    box.run([*run, *(f"--setenv={item}" for item in variables), *python, "watch"])
+    try:
+        server.crash()
+
+        def closed() -> int | None:
+            items = json.loads(own("incidents", "list", "--json").out or "{}").get("items", [])
+            found = [item for item in items if item["unit"] == server.name]
+            return int(found[0]["number"]) if found and found[0]["outcome"] == "fatal" else None
+
+        number = wait_for("the incident", closed, 30, 1.0)
+        done = own("apply", str(number), "--yes")
+        assert done.code == 0, done
+        assert server.argv()[-1] == FLAG
+        assert server.generate().code == 0
+        undone = own("rollback", f"i{number}-1", "--yes")
+        assert undone.code == 0, undone
+        assert server.files() == before
+    finally:
+        box.systemctl("stop", "own-watch.service", check=False)
+        server.stop()
