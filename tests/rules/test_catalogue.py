@@ -118,6 +118,9 @@ def test_a_short_form_counts_only_where_it_is_not_ambiguous() -> None:
         ("--reasoning_parser", None, "--reasoning-parser"),
         ("--cuda-graph-max-bs", "0.5.22", "--cuda-graph-max-bs-decode"),
         ("--mem-fraction-statci", "0.5.12", "--mem-fraction-static"),
+        ("--fp8-gemm-runner-backend", "0.5.12", "--fp8-gemm-backend"),  # as server_args= calls it
+        ("--enable-overlap-schedule", "0.5.12", None),  # the word that is missing here would mean the opposite
+        ("--max-num-running-requests", "0.5.12", "--max-running-requests"),
         ("--mem-fraction-static", "0.5.12", None),  # it is there: nothing else was meant
         ("--moon-phase", "0.5.12", None),
     ],

@@ -19,6 +19,7 @@ from triage.shipped import shipped
 
 _RELEASE = re.compile(r"v?\d+(\.\d+)+(\.?post\d+)?")  # no nightly, no local build
 _SUCCESSOR = re.compile(r"(--[a-z0-9-]+)(?:=([a-z0-9_]+))?")
+_SWITCH = {"enable", "disable", "no"}  # words that turn a flag's meaning round
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class Catalogue:
         return (*((found[1], found[2]) for found in newer if found), *((old, None) for old in older))
 
     def meant(self, name: str, release: str | None) -> str | None:
-        """The flag that somebody meant who wrote one that is not there: dashes for underscores, a new name, a typo."""
+        """The flag that somebody meant who wrote one that is not there: dashes for underscores, a new name, the
+        name that `server_args=` has for it, a word too many, a typo. Never the opposite of what was written."""
         at = self.place(release)
         at = len(self.releases) - 1 if at is None else at
         if self._declared(name, at):
@@ -126,10 +128,17 @@ class Catalogue:
             return dashed
         if new := self.successor(dashed, self.releases[at]):
             return new[0]
+        there = {known: shape for known in self._flags if (shape := self._shape(known, at))}
+        field = dashed[2:].replace("-", "_")
+        named = [known for known, shape in there.items() if shape["dest"] == field and not known.startswith("--no-")]
+        words = set(dashed[2:].split("-"))
+        near = named or [known for known in there if len(words) > 3 and _one_more(words, set(known[2:].split("-")))]
+        if len(near) == 1:
+            return near[0]
         from difflib import get_close_matches  # a slow import that only a typo needs
 
-        there = [known for known in self._flags if self._shape(known, at)]
-        return next(iter(get_close_matches(dashed, there, 1, 0.9)), None)
+        alike = [known for known in there if _SWITCH & words == _SWITCH & set(known[2:].split("-"))]
+        return next(iter(get_close_matches(dashed, alike, 1, 0.9)), None)
 
     def span(self, name: str) -> str:
         """'0.5.14 to 0.5.19': where it is or was."""
@@ -151,6 +160,10 @@ class Catalogue:
         found = (shape for first, last, shape in self._flags.get(name, ()) if first <= at <= last)
         number = next(found, None)
         return None if number is None else self._shapes[number]
+
+
+def _one_more(words: set[str], known: set[str]) -> bool:
+    return known < words and len(words - known) == 1 and not (words - known) & _SWITCH
 
 
 @lru_cache(maxsize=1)
