@@ -161,6 +161,7 @@ class Machine:
         self.ledger.create()
         self.manager = FakeManager(folder)
         self.time = NOW
+        self.incident = 3
 
     @property
     def drop_in(self) -> Path:
@@ -181,7 +182,7 @@ class Machine:
         unit = self.manager.read_unit(UNIT)
         known = standing(self.ledger.results(), UNIT)
         cure = remedy(*(edits or (DISABLE_GRAPH,)))
-        return plan(unit, 3, "dflash-graph-replay-none", cure, known, action=action, now=NOW)
+        return plan(unit, self.incident, "dflash-graph-replay-none", cure, known, action=action, now=NOW)
 
     def apply_request(self, *edits: Edit, action: str = "i3-1", verify: bool = True) -> Request:
         return as_request(self.plan(*edits, action=action), "apply", verify=verify)

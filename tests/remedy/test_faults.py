@@ -20,7 +20,10 @@ from typing import Any
 
 import pytest
 
-from tests.remedy.machine import UNIT, USELESS, Machine, as_request
+from tests.remedy.fixtures import DISABLE_GRAPH
+from tests.remedy.machine import UNIT, USELESS, FakeProof, Machine, as_request
+from tests.store.made import closed, made_finding, record
+from triage.actions.probe import Answer
 from triage.model import ActionResult, ActionState, Edit, Plan, TriageError, Unreachable
 from triage.remedy import plan_rollback
 from triage.request import ABANDONED, Requester
@@ -34,7 +37,7 @@ CHUNKS = 10
 DEEDS = ("rename", "unlink", "mkdir", "rmdir")
 CALLS = ("read_unit", "verify", "reload", "loaded", "state", "restart")
 EDITS = (
-    Edit("set-flag", "--disable-cuda-graph"),
+    DISABLE_GRAPH,
     USELESS,
     Edit("set-flag", "--mem-fraction-static", "0.8"),
     Edit("set-env", "SGLANG_NIGHT", "1"),
@@ -66,6 +69,20 @@ class Fate:
             raise Unreachable("the manager gave no answer")
 
 
+class Watched(FakeProof):
+    """A server that is not cured crashes at the probe, and `watch` reads of it."""
+
+    def __init__(self, night: Night) -> None:
+        super().__init__(night.machine.manager)
+        self.night = night
+
+    def probe(self, unit: str, invocation: str) -> Answer:
+        answer = super().probe(unit, invocation)
+        if "went away" in answer.text:
+            self.night.crashed()
+        return answer
+
+
 class Night:
     """One machine with both sides of the line. `fate` is asked before every deed."""
 
@@ -84,6 +101,10 @@ class Night:
         self.by_hand = False  # removed by one
         self.planned = 0  # restarts
         self.taken_in: dict[str, ActionResult] = {}
+        self.late = random.Random(-seed)  # when `watch` and the worker look
+        self.unread: list[int] = []  # crashes that nobody has recorded yet
+        self.trials = 0  # of retirements that a crash ended
+        self.machine.incident = self.first_crash()
         for name in CALLS:
             setattr(self.machine.manager, name, self._asked(getattr(self.machine.manager, name)))
 
@@ -102,7 +123,8 @@ class Night:
         return Fate(kind, self.dice.randint(1, most), self.dice.choice((1, 1, 2, 30)))
 
     def event(self) -> None:
-        deed = self.dice.choice((self.apply, self.apply, self.apply, self.undo, self.undo, self.twice, self.operator))
+        common = (self.apply, self.apply, self.apply, self.undo, self.undo)
+        deed = self.dice.choice((*common, self.twice, self.operator, self.retire_soon))
         if self.dice.random() < 0.2:
             manager = self.machine.manager
             meanwhile = (manager.crash, manager.stop, self.edit_drop_in, self.edit_unit)
@@ -124,18 +146,27 @@ class Night:
     def known(self) -> Standing:
         return standing(self.machine.ledger.results(), UNIT)
 
-    def apply(self) -> None:
+    def apply(self, edit: Edit | None = None) -> None:
         self.number += 1
-        self.file(self.machine.plan(self.dice.choice(EDITS), action=f"i3-{self.number}"), "apply")
+        self.file(self.machine.plan(edit or self.dice.choice(EDITS), action=f"i3-{self.number}"), "apply")
 
-    def undo(self) -> None:
+    def retire_soon(self) -> None:
+        """The cure, and within its window its retirement: that fails, and the cure stays."""
+        fate, self.fate = self.fate, Fate()
+        self.apply(DISABLE_GRAPH)
+        self.root()
+        self.take_in()
+        self.fate = fate
+        self.undo("retire")
+
+    def undo(self, kind: str = "") -> None:
         held = self.known().actions
         if held:
-            target = self.dice.choice(held).action
+            target = held[-1].action if kind else self.dice.choice(held).action
             self.number += 1
             unit = self.machine.manager.read_unit(UNIT)
             plan = plan_rollback(unit, self.known(), target, action=f"i3-{self.number}", now=self.machine.time)
-            self.file(plan, self.dice.choice(("rollback", "retire")), target)
+            self.file(plan, kind or self.dice.choice(("rollback", "retire")), target)
 
     def twice(self) -> None:
         """Two who planned on the same unit at the same moment."""
@@ -175,11 +206,33 @@ class Night:
             claims = self.machine.ledger.claims()
             if not claims:
                 return
-            self.machine.carrier().carry(claims[0])
+            self.machine.carrier(proof=Watched(self)).carry(claims[0])
         raise AssertionError("root never comes to an end")
 
+    def first_crash(self) -> int:
+        """What all remedies of the night are for."""
+        self.unread.append(self.machine.clock())
+        self.watch()
+        return self.store.crashes(limit=1).rows[0].incident
+
+    def crashed(self) -> None:
+        """As the probe sees it. Whether `watch` or the worker is faster, nobody knows."""
+        self.unread.append(self.machine.clock())
+        self.trials += any(claim.kind == "retire" for claim in self.machine.ledger.claims())
+        for look in self.late.sample((self.watch, self.take_in), self.late.choice((0, 1, 2))):
+            look()
+
+    def watch(self) -> None:
+        while self.unread:
+            finding = made_finding(started=self.unread.pop(0), unit=UNIT)
+            crash = replace(finding.crash, host=self.store.host, id=f"at {self.machine.time}")
+            record(self.store, closed(replace(finding, crash=crash)), now=self.machine.time)
+
     def worker(self) -> None:
+        if self.late.random() < 0.5:
+            self.watch()
         self.take_in()
+        self.watch()
         self.hands.settle_abandoned(self.machine.time + 2 * ABANDONED)
         for row in self.in_store() if self.by_hand else ():
             if self.hands.removed_by_hand(row):
@@ -218,6 +271,16 @@ class Night:
         if not self.touched:
             present = self.machine.drop_in.read_text() if self.machine.drop_in.exists() else ""
             assert (digest(present) if present else "") == known.digest, "the disk is what the ledger says"
+
+    def check_blame(self) -> None:
+        """A server crashes without the cure alone, so never under one that stands: none is to be taken back."""
+        results = self.machine.ledger.results()
+        if any(result.request.kind == "retire" and result.measured.get("well") == "no" for result in results):
+            return  # it could not be put back, and the server crashes under whatever else stands
+        wanted = [row.action for row in self.store.wanted_rollbacks() if row.host == self.store.host]
+        assert wanted == [], f"{wanted} are to be taken back"
+        back = {one.action for one in self.store.tried(UNIT) if one.came_back}
+        assert not back & {row.name for row in self.in_store()}, "what stands is not remembered as failed"
 
     def undo_all(self, clean: set[str]) -> None:
         """Without faults: what is left is the operator's own, byte for byte."""
@@ -270,6 +333,7 @@ def test_a_thousand_bad_nights(place: Path, monkeypatch: pytest.MonkeyPatch, chu
     store = Store(f"sqlite:///{place / 'triage.db'}")
     store.upgrade()
     spread: set[str] = set()
+    trials = 0
     for seed in range(chunk * NIGHTS // CHUNKS, (chunk + 1) * NIGHTS // CHUNKS):
         folder = place / str(seed)
         folder.mkdir()
@@ -280,11 +344,14 @@ def test_a_thousand_bad_nights(place: Path, monkeypatch: pytest.MonkeyPatch, chu
                 try:
                     night.event()
                     night.check()
+                    night.check_blame()
                 except Exception as error:
                     raise AssertionError(f"night {seed}: {error}") from error
             if seed % 8 == 0:
                 night.undo_all(clean)
         spread |= {str(result.state) for result in night.machine.ledger.results()}
+        trials += night.trials
         shutil.rmtree(folder)
     assert {"verified", "rolled-back", "refused"} <= spread
+    assert trials > 3, "retirements that failed by a crash"
     store.close()

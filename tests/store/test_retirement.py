@@ -142,3 +142,116 @@ def test_a_condition_and_a_proposal_are_kept_and_told(store: Store) -> None:
     store.still_needed("r1-again", "r2-again", "0.6.2")
     assert store.retirements()["r2-again"].failed == ("0.6.1", "0.6.2")
     assert store.retirements()["r2-again"].release == "0.6"
+
+
+SOON = AFTER + 30 * SECOND  # a retirement is asked for within the window of what it is to retire
+
+
+def trial_of(state: ActionState, *, restarted: bool = True, ended: bool = True) -> ActionResult:
+    """Root's account of a retirement that begins at SOON, restarts 10 s later and is settled 30 s after that."""
+    return replace(
+        made_result(
+            "r1",
+            state,
+            kind="retire",
+            target="a1",
+            started=SOON,
+            restarted=SOON + 10 * SECOND if restarted else None,
+            ended=SOON + 40 * SECOND if ended else None,
+        )
+    )
+
+
+def ask(store: Store) -> None:
+    request = replace(trial_of(ActionState.RUNNING).request, time=SOON)
+    store.reserve(request, title="t", cost="", diff="d", who="ada", now=SOON, limits=Guards())
+
+
+def without_it(store: Store, after: int = 20) -> None:
+    """The crash, so many seconds after SOON."""
+    record(store, closed(made_finding(90, started=SOON + after * SECOND)), now=SOON + (after + 1) * SECOND)
+
+
+@pytest.mark.parametrize("known", ["asked", "restarted", "settled"])
+def test_the_crash_of_a_retirement_that_failed_takes_the_working_cure_nowhere(store: Store, known: str) -> None:
+    """However late root's account comes, and however late `watch` reads the crash."""
+    ask(store)
+    if known == "restarted":
+        store.import_result(trial_of(ActionState.RUNNING, ended=False), SOON + 11 * SECOND)
+    if known != "settled":
+        without_it(store)
+        assert store.wanted_rollbacks() == ()
+        assert [row.started for row in store.undecided(T0)] == [T0 + SECOND], "what it is will be known soon"
+    store.import_result(trial_of(ActionState.ROLLED_BACK), SOON + 41 * SECOND)
+    if known == "settled":
+        without_it(store)
+    assert store.wanted_rollbacks() == ()
+    assert store.guarded().demotions == ()
+    assert [row.name for row in store.workarounds()] == ["a1"]
+    assert store.incident(1).incident.state is IncidentState.MITIGATED
+    (tried,) = store.tried(made_result().request.unit)
+    assert not tried.failed
+    assert [row.started for row in store.undecided(T0)] == [T0 + SECOND], "nothing is to be done about it"
+    assert store.watch_windows(AFTER + 601 * SECOND) == 1
+    assert ("incident.regressed" in types(store)) == (known == "asked")
+
+
+@pytest.mark.parametrize("after", [5, 60])
+def test_a_crash_before_or_after_the_trial_speaks_against_the_cure(store: Store, after: int) -> None:
+    ask(store)
+    store.import_result(trial_of(ActionState.ROLLED_BACK), SOON + 41 * SECOND)
+    without_it(store, after)
+    assert [row.action for row in store.wanted_rollbacks()] == ["a1"]
+    assert store.incident(1).incident.state is IncidentState.REGRESSED
+
+
+def test_a_crash_that_waited_for_a_retirement_that_never_began_counts(store: Store) -> None:
+    ask(store)
+    without_it(store)
+    assert store.wanted_rollbacks() == ()
+    store.import_result(trial_of(ActionState.REFUSED, restarted=False), SOON + 41 * SECOND)
+    assert [row.action for row in store.wanted_rollbacks()] == ["a1"]
+    assert store.incident(1).incident.state is IncidentState.REGRESSED
+
+
+def test_a_crash_that_waited_for_a_retirement_that_was_lost_counts(store: Store) -> None:
+    ask(store)
+    without_it(store)
+    store.abandoned("r1", SOON + 100 * SECOND)
+    assert [row.action for row in store.wanted_rollbacks()] == ["a1"]
+
+
+def test_a_unit_that_stays_down_after_a_failed_retirement_is_not_mitigated(store: Store) -> None:
+    ask(store)
+    store.import_result(trial_of(ActionState.RUNNING, ended=False), SOON + 11 * SECOND)
+    without_it(store)
+    store.import_result(trial_of(ActionState.ROLLBACK_FAILED), SOON + 41 * SECOND)
+    assert store.incident(1).incident.state is IncidentState.REGRESSED
+    assert store.wanted_rollbacks() == ()
+
+
+def test_a_return_under_the_cure_stays_one_when_its_retirement_fails_too(store: Store) -> None:
+    """It came back after the window: then somebody tries to retire it."""
+    record(store, closed(made_finding(700)), now=T0 + 701 * SECOND)
+    assert store.incident(1).incident.state is IncidentState.REGRESSED
+    later = 800 * SECOND
+    failed = trial_of(ActionState.ROLLED_BACK)
+    steps = tuple(replace(step, time=step.time + later) for step in failed.steps)
+    failed = replace(failed, started=failed.started + later, ended=(failed.ended or 0) + later, steps=steps)
+    store.import_result(failed, SOON + later + 41 * SECOND)
+    record(store, closed(made_finding(900, started=SOON + later + 20 * SECOND)), now=SOON + later + 42 * SECOND)
+    assert store.incident(1).incident.state is IncidentState.REGRESSED
+    assert store.wanted_rollbacks() == ()
+
+
+def test_a_change_that_was_tried_and_taken_back_says_nothing_against_what_was_in_force(store: Store) -> None:
+    """The second remedy of the unit, for another crash, brings the first one's back."""
+    record(store, closed(made_finding(2, signature="bb22")), now=T0 + 3 * SECOND)
+    tried = trial_of(ActionState.ROLLED_BACK)
+    request = replace(tried.request, action="a2", kind="apply", target=None, incident=2)
+    store.import_result(replace(tried, request=request), SOON + 41 * SECOND)
+    without_it(store)
+    assert store.wanted_rollbacks() == ()
+    assert store.incident(1).incident.state is IncidentState.REGRESSED, "whose it was is not known"
+    without_it(store, 100)
+    assert [row.action for row in store.wanted_rollbacks()] == ["a1"]

@@ -254,7 +254,7 @@ class Store:
     def abandoned(self, name: str, now: int) -> None:
         """Neither request, claim nor result of that action is left: settle it."""
         with self._database.write() as tx:
-            action.abandoned(tx, self.host, name, self._base_url, now)
+            action.abandoned(tx, self.host, name, self._base_url, self._window, now)
 
     def guarded(self) -> Guarded:
         """The breaker of this host and what was demoted on it."""

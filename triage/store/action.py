@@ -19,7 +19,7 @@ from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import cursor, wanted_rollback
 from triage.schema import incident as incidents
-from triage.store import guard, history, notice, proof, retirement
+from triage.store import guard, history, notice, proof, retirement, trial
 from triage.store.codec import dump, plain, request_text, result_text, steps_text
 from triage.store.guard import OPEN_ENDED
 from triage.store.incident import follow, note, settle
@@ -76,7 +76,7 @@ def requested(
     tx.execute(update(actions).where(_key(host, request.action)).values(**words, changed_at=now))
 
 
-def abandoned(tx: Connection, host: str, name: str, base_url: str, now: int) -> None:
+def abandoned(tx: Connection, host: str, name: str, base_url: str, window: int, now: int) -> None:
     """Its process was killed between writing it down and filing it, or root's account of it was taken away."""
     row = _find(tx, host, name)
     if row is None or row.state not in OPEN_ENDED:
@@ -88,6 +88,7 @@ def abandoned(tx: Connection, host: str, name: str, base_url: str, now: int) -> 
     values = {"state": state, "ended": now, "text": text, "changed_at": now}
     tx.execute(update(actions).where(_key(host, name)).values(**values))
     _changed(tx, host, name, row.state, base_url, now)
+    _look_again(tx, row, window, now)
 
 
 def import_result(tx: Connection, host: str, result: ActionResult, base_url: str, window: int, now: int) -> bool:
@@ -123,6 +124,8 @@ def import_result(tx: Connection, host: str, result: ActionResult, base_url: str
         proof.end(tx, host, request.action, "root had nothing to prove", now)
     if (request.kind, state) in (("apply", ActionState.VERIFIED), ("retire", ActionState.UNDONE)):
         _look_back(tx, host, request.action, window, now)
+    if row.state in OPEN_ENDED and state not in OPEN_ENDED:
+        _look_again(tx, row, window, now)
     return True
 
 
@@ -130,9 +133,12 @@ def want_rollback(
     tx: Connection, incident: int, unit: str, started: int, window: int, now: int, owner: int | None = None
 ) -> list[tuple[str, str]]:
     """A fatal or degraded crash began at `started`: the actions in force that it speaks against, and why. `owner`:
-    the user in whose unit it was; it says nothing of another's."""
+    the user in whose unit it was; it says nothing of another's. Nothing yet while an action is under way, or where it
+    was one that was taken back."""
     place = {"incident": incident, "unit": unit, "started": started, "window": window}
     rows = [row for row in tx.execute(_HELD, place).all() if _owner(row) == owner]
+    if not rows or trial.covered(trial.trials(tx, rows[0].host, unit, owner), started):
+        return []
     found = [(row.name, _want(tx, row, started, now)) for row in rows]
     return [(name, reason) for name, reason in found if reason]
 
@@ -246,6 +252,8 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
     elif row.kind == "retire":
         if state is ActionState.UNDONE:
             _undo_target(tx, host, row, None, now)  # the incident stays as it is until the window has passed
+        elif incident is not None:
+            _put_back(tx, row, incident, state, now)
     elif incident is not None:
         _incident_follows(tx, incident, row, state, now)
 
@@ -271,6 +279,20 @@ def _being_retired(tx: Connection, row: Row[Any]) -> bool:
     of = and_(actions.c.host == row.host, actions.c.target == row.name, actions.c.kind == "retire")
     states = (*OPEN_ENDED, ActionState.UNDONE)
     return tx.execute(select(actions.c.name).where(of, actions.c.state.in_(states))).first() is not None
+
+
+def _put_back(tx: Connection, row: Row[Any], incident: Row[Any], state: ActionState, now: int) -> None:
+    """What was to be retired is in force again: the crash of its trial is no return, unless the unit stayed down."""
+    words = (row.who, now, row.name)
+    if state is ActionState.ROLLBACK_FAILED and incident.state == IncidentState.MITIGATED:
+        settle(tx, incident.id, IncidentState.REGRESSED, f"came back without {row.target}", *words)
+    if state is not ActionState.ROLLED_BACK or incident.state != IncidentState.REGRESSED:
+        return
+    tried = [one for one in trial.trials(tx, row.host, row.unit, _owner(row)) if one.action == row.name]
+    turned = and_(crashes.c.incident == incident.id, crashes.c.state_before == IncidentState.MITIGATED)
+    times = tx.execute(select(crashes.c.started).where(turned, crashes.c.alarming)).scalars()
+    if any(one.covers(time) for time in times if time is not None for one in tried):
+        settle(tx, incident.id, IncidentState.MITIGATED, f"{row.target} is in force again", *words)
 
 
 def _undo_target(tx: Connection, host: str, row: Row[Any], incident: Row[Any] | None, now: int) -> None:
@@ -305,15 +327,25 @@ def _look_back(tx: Connection, host: str, name: str, window: int, now: int) -> N
         crashes.c.started <= row.ended + (window if own is None else own),
     )
     rows = tx.execute(select(crashes).where(after).order_by(crashes.c.started).limit(_MOST))
-    found = next((crash.started for crash in rows if history.whose(crash) == _owner(row)), None)
+    others = trial.trials(tx, host, row.unit, _owner(row))
+    under = (crash.started for crash in rows if history.whose(crash) == _owner(row))
+    found = next((started for started in under if not trial.covered(others, started)), None)
     if found is not None and (reason := _want(tx, row, found, now)):
         note(tx, row.incident, now, "rollback", f"{reason}: taking that back is asked for", action=name)
         settle(tx, row.incident, IncidentState.REGRESSED, "came back after the action", "triage", now, name)
 
 
+def _look_again(tx: Connection, settled: Row[Any], window: int, now: int) -> None:
+    """An action of the unit is settled: what crashed while it was under way has waited for that."""
+    others = and_(actions.c.host == settled.host, actions.c.unit == settled.unit, actions.c.name != settled.name)
+    inside = actions.c.ended + proof.window_of(window) >= settled.requested_at
+    for row in tx.execute(select(actions).where(others, _WATCHED, inside)).all():
+        if trial.place(row) == trial.place(settled):
+            _look_back(tx, settled.host, row.name, window, now)
+
+
 def _owner(row: Row[Any]) -> int | None:
-    found: int | None = json.loads(row.request).get("owner")
-    return found
+    return trial.place(row)[1]
 
 
 def _want(tx: Connection, row: Row[Any], started: int, now: int) -> str:

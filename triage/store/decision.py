@@ -14,7 +14,7 @@ from triage.model import ActionState, Level, Outcome
 from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import decision, wanted_rollback
-from triage.store import notice
+from triage.store import notice, trial
 from triage.store.codec import dump, plain
 from triage.store.incident import follow, get, note
 from triage.store.metrics import bump
@@ -31,7 +31,9 @@ _TOLD = {
 
 
 def undecided(tx: Connection, host: str, since: int) -> tuple[CrashRow, ...]:
-    """Crashes of this host that ended after that time as failures, oldest first, of which nothing was decided yet."""
+    """Crashes of this host that ended after that time as failures, oldest first, of which nothing was decided yet.
+
+    Without those of a retirement's trial: what was to be retired is put back, and nothing else is to be done."""
     known = select(decision.c.crash).where(decision.c.host == host)
     wanted = and_(
         crashes.c.host == host,
@@ -40,7 +42,14 @@ def undecided(tx: Connection, host: str, since: int) -> tuple[CrashRow, ...]:
         crashes.c.outcome.in_([outcome for outcome in Outcome if outcome.actionable]),
         crashes.c.id.not_in(known),
     )
-    return tuple(crash_row(row) for row in tx.execute(select(crashes).where(wanted).order_by(crashes.c.id)))
+    found = (crash_row(row) for row in tx.execute(select(crashes).where(wanted).order_by(crashes.c.id)))
+    return tuple(crash for crash in found if not _tried(tx, host, crash))
+
+
+def _tried(tx: Connection, host: str, crash: CrashRow) -> bool:
+    """Also while it may turn out so: the account of the retirement comes a moment later."""
+    found = trial.trials(tx, host, crash.unit, crash.document.get("owner")) if crash.started is not None else ()
+    return any(one.kind == "retire" and one.may_cover(crash.started or 0) for one in found)
 
 
 def decide(tx: Connection, host: str, made: Decision, base_url: str) -> None:

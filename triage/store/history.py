@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, and_, select
 from triage.model import ActionState, Outcome, Tried
 from triage.schema import action as actions
 from triage.schema import crash as crashes
-from triage.store import proof
+from triage.store import proof, trial
 from triage.store.codec import edits_value, unpack
 
 _MOST = 200  # actions of one unit, crashes of one incident
@@ -28,12 +28,7 @@ def tried(tx: Connection, host: str, unit: str, owner: int | None = None) -> tup
     found = select(actions).where(wanted, actions.c.state.not_in(_NEVER_BEGAN))
     rows = tx.execute(found.order_by(actions.c.requested_at.desc()).limit(_MOST)).all()
     place = ("", owner)
-    return tuple(_tried(tx, host, row) for row in rows if _place(row) == place)
-
-
-def _place(row: Row[Any]) -> tuple[str, int | None]:
-    request = json.loads(row.request)
-    return request.get("root", ""), request.get("owner")
+    return tuple(_tried(tx, host, row) for row in rows if trial.place(row) == place)
 
 
 def whose(crash: Row[Any]) -> int | None:
@@ -80,7 +75,7 @@ def _tried(tx: Connection, host: str, row: Row[Any]) -> Tried:
 
 
 def _came_back(tx: Connection, host: str, row: Row[Any]) -> Row[Any] | None:
-    """The first crash of its incident while the unit ran with it."""
+    """The first crash of its incident while the unit ran with it, and with nothing that was taken back."""
     if row.effective_at is None:
         return None
     undoing = and_(actions.c.host == host, actions.c.kind != "apply", actions.c.target == row.name)
@@ -88,9 +83,10 @@ def _came_back(tx: Connection, host: str, row: Row[Any]) -> Row[Any] | None:
     until = tx.execute(since.order_by(actions.c.requested_at)).scalar()
     under = [crashes.c.incident == row.incident, crashes.c.unit == row.unit, crashes.c.outcome.in_(_ACTIONABLE)]
     under += [crashes.c.started > row.effective_at, *([crashes.c.started < until] if until else [])]
-    owner = _place(row)[1]
+    owner = trial.place(row)[1]
+    others = trial.trials(tx, host, row.unit, owner)
     rows = tx.execute(select(crashes).where(*under).order_by(crashes.c.started).limit(_MOST))
-    return next((crash for crash in rows if whose(crash) == owner), None)
+    return next((one for one in rows if whose(one) == owner and not trial.covered(others, one.started)), None)
 
 
 def crashed_on(tx: Connection, incident: int, requested_at: int) -> str | None:

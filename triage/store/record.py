@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from triage.model import Change, Crash, Finding, FindingEvent, Outcome, Role, Severity
 from triage.schema import crash as crashes
-from triage.store import notice
+from triage.store import notice, trial
 from triage.store.action import want_rollback
 from triage.store.codec import pack, plain
 from triage.store.incident import forget_empty
@@ -201,9 +201,13 @@ def _alarm(writing: Writing, stored: Draft, incident: Draft, finding: Finding, c
 
 def _raise(writing: Writing, stored: Draft, incident: Draft, finding: Finding, closing: bool) -> None:
     now = writing.now
-    kind = _kind(incident, now)
+    tried = _tried(writing, stored, incident, finding.crash)
+    kind = _kind(incident, now, expected=tried is not None)
     stored.alarming, stored.state_before = True, incident.state
-    if incident.state in ENDED_WELL:
+    if tried is not None:
+        text = f"it ran without {tried.target}, which {tried.action} was to retire: {incident.state} as before"
+        writing.note(incident, "crash", text, tried.action)
+    elif incident.state in ENDED_WELL:
         state = IncidentState.REGRESSED if incident.alarms else IncidentState.OPEN
         writing.note(incident, "state", f"came back: {incident.state} is now {state}")
         incident.state = state
@@ -217,11 +221,20 @@ def _raise(writing: Writing, stored: Draft, incident: Draft, finding: Finding, c
         incident.noticed_at = now
 
 
-def _kind(incident: Draft, now: int) -> str | None:
+def _tried(writing: Writing, stored: Draft, incident: Draft, crash: Crash) -> trial.Trial | None:
+    """The retirement that failed by this crash; its own account says what became of it."""
+    if crash.started is None or incident.state not in ENDED_WELL:
+        return None
+    found = trial.trials(writing.tx, stored.host, stored.unit, crash.owner)
+    mine = (one for one in found if one.kind == "retire" and one.incident == incident.id)
+    return next((one for one in mine if one.covers(crash.started)), None)
+
+
+def _kind(incident: Draft, now: int, *, expected: bool) -> str | None:
     """Which event tells of one more failure. Repetitions are told ever more rarely, but hourly at least."""
     if incident.alarms == 0:
         return "incident.opened"
-    if incident.state in ENDED_WELL:
+    if incident.state in ENDED_WELL and not expected:
         return "incident.regressed"
     count = incident.alarms + 1
     round_number = str(count).rstrip("0") in ("1", "2", "5") or count == 3
