@@ -131,7 +131,7 @@ class Requester(Planner):
         except (Busy, Pending):
             raise
         except Refused as reason:
-            self.store.note(wanted.incident, f"{wanted.action} was not taken back: {reason}", "triage", now)
+            self.store.not_taken_back(wanted.action, str(reason), now)
         return name
 
     def settle_abandoned(self, now: int) -> int:

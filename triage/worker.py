@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from triage.channels import Channel, Message
-from triage.model import ActionResult, TriageError
+from triage.model import ActionResult, Pending, TriageError
 from triage.prover import Prover
-from triage.store import DueDelivery, Pruned, Store, WantedRollback
+from triage.store import Busy, DueDelivery, Pruned, Store, WantedRollback
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -26,6 +26,7 @@ JITTER = 0.2  # of each wait, so that receivers that come back do not get everyt
 BATCH = 20  # deliveries of one channel in one round
 HOLD = 5 * SECOND  # a channel that failed is left alone that long, and longer each time it fails again
 LONGEST_HOLD = 300 * SECOND
+LASTING = 30 * SECOND  # after which a rollback that cannot be filed is for people
 PRUNE_EVERY = 6 * 3_600 * SECOND
 
 
@@ -85,6 +86,7 @@ class Worker:
         self._chance = chance
         self._pruned_at: int | None = None
         self._imported: dict[str, ActionResult] = {}
+        self._told: dict[str, str] = {}  # why the rollback of an action could not be filed
         self._held: dict[str, _Held] = {name: _Held() for name in self._channels}
         self._busy: dict[str, Future[None]] = {}
         self._threads = ThreadPoolExecutor(max(1, len(channels)), thread_name_prefix="channel")
@@ -139,8 +141,24 @@ class Worker:
         if self._file_rollback is None:
             return
         for wanted in self._store.wanted_rollbacks():
-            self._store.mark_filed(wanted.action, self._file_rollback(wanted, now), now)
+            try:
+                request = self._file_rollback(wanted, now)
+            except (Busy, Pending):  # another action of its unit comes first
+                continue
+            except (TriageError, OSError) as error:  # of this one: the other units' must not wait for it
+                self._unfiled(done, wanted, str(error), now)
+                continue
+            self._store.mark_filed(wanted.action, request, now)
+            self._told.pop(wanted.action, None)
             done.filed += 1
+
+    def _unfiled(self, done: Round, wanted: WantedRollback, why: str, now: int) -> None:
+        """It is tried again each round; said once in the log, and to people where it lasts."""
+        if self._told.get(wanted.action) != why:
+            done.errors.append(f"the rollback of {wanted.action} on {wanted.unit} cannot be filed: {why}")
+            self._told[wanted.action] = why
+        if now - wanted.created_at >= LASTING:
+            self._store.not_taken_back(wanted.action, why, now)
 
     def _watch(self, done: Round, now: int) -> None:
         done.watched = self._store.watch_windows(now)

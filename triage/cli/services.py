@@ -148,10 +148,14 @@ def worker(shadow: bool) -> None:
     # Its rounds may not wait for a server that is asked for its flags: alerts and rollbacks would, and the watchdog.
     at_work = make_worker(settings, Requester(settings, store, patience=0), shadow=shadow)
     notify("READY=1", "STATUS=at work")
+    said: set[str] = set()
     try:
         while not stop:
-            for error in at_work.run_once(now_us(), patience=WORK_EVERY).errors:
-                log.error("%s", error)
+            errors = at_work.run_once(now_us(), patience=WORK_EVERY).errors
+            for error in errors:
+                if error not in said:  # what lasts is said once, not once a second
+                    log.error("%s", error)
+            said = set(errors)
             heart.beat(lambda: "at work")
             stop.wait(WORK_EVERY)
     finally:

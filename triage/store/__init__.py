@@ -219,6 +219,11 @@ class Store:
         with self._database.write() as tx:
             action.mark_filed(tx, self.host, action_name, request, now)
 
+    def not_taken_back(self, action_name: str, why: str, now: int) -> None:
+        """The rollback of that action cannot be filed: into the timeline, and told as `action.rollback_failed`."""
+        with self._database.write() as tx:
+            action.not_taken_back(tx, self.host, action_name, why, self._base_url, now)
+
     # ------------------------------------------------------------ actions
 
     def reserve(

@@ -9,7 +9,6 @@ window of a verified action leaves a wanted rollback, whether the crash or the a
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select, update
@@ -22,7 +21,7 @@ from triage.schema import incident as incidents
 from triage.store import guard, history, notice, proof, retirement, trial
 from triage.store.codec import dump, plain, request_text, result_text, steps_text
 from triage.store.guard import OPEN_ENDED
-from triage.store.incident import follow, note, settle
+from triage.store.incident import follow, note, noted, settle
 from triage.store.metrics import bump
 from triage.store.rows import IncidentState
 
@@ -149,6 +148,21 @@ def mark_filed(tx: Connection, host: str, action: str, request: str, now: int) -
     tx.execute(update(wanted_rollback).where(unfiled).values(filed_at=now, request=request))
 
 
+def not_taken_back(tx: Connection, host: str, name: str, why: str, base_url: str, now: int) -> None:
+    """Its rollback is wanted and cannot be filed: somebody must look. Noted once for each reason, told once."""
+    row = _find(tx, host, name)
+    incident = None if row is None else _incident(tx, row.incident)
+    if row is None or incident is None:
+        return
+    text = f"{name} was not taken back: {why}"
+    if not noted(tx, incident.id, "rollback", text):
+        note(tx, incident.id, now, "rollback", text, action=name)
+    if incident.mute_until is None or incident.mute_until <= now:
+        data = notice.action_data(row, incident.id, base_url) | {"text": notice.masked(text)}
+        event = EVENTS[ActionState.ROLLBACK_FAILED]
+        notice.put(tx, host, event, incident.id, data, of=(name, "not filed"), now=now, due=now)
+
+
 def watch_windows(tx: Connection, host: str, window: int, now: int) -> int:
     """Note the verified actions whose window has passed in silence, as far as the journal was read; gives how many."""
     read = [row.read_at for row in tx.execute(select(cursor.c.read_at).where(cursor.c.host == host))]
@@ -240,7 +254,7 @@ def _changed(tx: Connection, host: str, name: str, before: str, base_url: str, n
     if incident is not None:
         note(tx, incident.id, now, "action", text, row.who, name)
     if event is not None and (incident is None or incident.mute_until is None or incident.mute_until <= now):
-        data = _data(row, incident.id if incident is not None else row.incident, base_url)
+        data = notice.action_data(row, incident.id if incident is not None else row.incident, base_url)
         notice.put(tx, host, event, row.incident, data, of=(name, state), now=now, due=now)
     if (row.kind, state) != ("retire", ActionState.UNDONE) and (proof.over(state) or state is ActionState.UNVERIFIED):
         proof.end(tx, host, name, f"the action is {state}", now)
@@ -375,22 +389,3 @@ def _incident(tx: Connection, number: int) -> Row[Any] | None:
     """None where the account names one that this store does not have."""
     row = tx.execute(select(incidents).where(incidents.c.id == number)).first()
     return None if row is None else follow(tx, row)
-
-
-def _data(row: Row[Any], incident: int, base_url: str) -> dict[str, Any]:
-    return {
-        "action": row.name,
-        "kind": row.kind,
-        "state": row.state,
-        "incident": incident,
-        "unit": row.unit,
-        "host": row.host,
-        "rule": row.rule,
-        "remedy": row.remedy,
-        "title": row.title,
-        "text": notice.masked(row.text),
-        "target": row.target or None,
-        "reason": notice.masked(json.loads(row.request).get("reason", "")),
-        "steps": [{"name": s["name"], "state": s["state"]} for s in json.loads(row.steps)[-40:]],
-        "url": notice.link(base_url, incident),
-    }

@@ -44,6 +44,12 @@ def note(tx: Connection, number: int, time: int, kind: str, text: str, who: str 
     tx.execute(insert(timeline).values(host=host, **values))
 
 
+def noted(tx: Connection, number: int, kind: str, text: str) -> bool:
+    """Whether such a line stands there already."""
+    line = (timeline.c.incident == number, timeline.c.kind == kind, timeline.c.text == plain(text)[:2000])
+    return tx.execute(select(timeline.c.id).where(*line).limit(1)).first() is not None
+
+
 def settle(tx: Connection, number: int, state: IncidentState, text: str, who: str, now: int, action: str = "") -> bool:
     """Change the state and note it; False where it was so already."""
     changed = tx.execute(

@@ -8,6 +8,7 @@ carry prompts and keys. Called by `record`, `incident` and `action`; must not de
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -112,6 +113,26 @@ def incident_data(incident: Any, finding: Finding | None, base_url: str) -> dict
         data["ranks"] = [rank[:40] for rank in crash.ranks[:64]]
         data["remedy"] = _remedy(remedies[0]) if remedies else None
     return data
+
+
+def action_data(row: Any, incident: int, base_url: str) -> dict[str, Any]:
+    """`data` of an action.* event: `row` is the action's, `incident` the number of today."""
+    return {
+        "action": row.name,
+        "kind": row.kind,
+        "state": row.state,
+        "incident": incident,
+        "unit": row.unit,
+        "host": row.host,
+        "rule": row.rule,
+        "remedy": row.remedy,
+        "title": row.title,
+        "text": masked(row.text),
+        "target": row.target or None,
+        "reason": masked(json.loads(row.request).get("reason", "")),
+        "steps": [{"name": s["name"], "state": s["state"]} for s in json.loads(row.steps)[-40:]],
+        "url": link(base_url, incident),
+    }
 
 
 def link(base_url: str, incident: int) -> str:
