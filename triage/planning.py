@@ -26,6 +26,7 @@ from triage.model import (
     Edit,
     InputError,
     NotPermitted,
+    Pending,
     Plan,
     Refused,
     Remedy,
@@ -108,7 +109,13 @@ class Planner:
         if self.private and os.geteuid() == owner:
             return Systemd(user)
         waits = min(self.patience, VIEW_PATIENCE) if patience is None else patience
-        return Seen(self.views, user, age=age, patience=waits)
+        return Seen(self.views, user, age=age, patience=waits, changed=lambda unit: self._changed(unit, owner))
+
+    def _changed(self, unit: str, owner: int) -> float:
+        """When the last action on a user's unit ended, seconds UTC."""
+        of = (unit, owner)
+        ended = (one.ended or 0 for one in self.ledger.results() if (one.request.unit, one.request.owner) == of)
+        return max(ended, default=0) / 1_000_000
 
     def rungs(
         self, ladder: Sequence[Mapping[str, Any]], incident: IncidentRow, document: Mapping[str, Any]
@@ -231,6 +238,9 @@ class Planner:
         try:
             manager = self.manager_of(owner, age=LONG_AGO, patience=0)
             return _release(manager, manager.read_unit(unit), self._root)
+        except Pending:  # as it was seen last
+            last = self.views.last(owner_of(owner), unit) if owner is not None else None
+            return last.release or None if last else None
         except (TriageError, OSError):
             return None
 

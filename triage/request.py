@@ -100,13 +100,8 @@ class Requester(Planner):
 
     def _is_there(self, action: ActionRow) -> bool:
         """Whether triage's file lies there. A user's unit is seldom looked at; what is missing then is looked for
-        again, and by no look that is older than the last change of triage's own."""
-        ages: tuple[float, ...] = (0.0,)
-        if action.owner is not None:
-            ended = max(result.ended or 0 for result in self.ledger.results() if result.request.unit == action.unit)
-            settled = max(0.0, (self.clock() - ended) / 1_000_000)
-            ages = (min(LONG_AGO, settled), min(60.0, settled))
-        for age in ages:
+        again."""
+        for age in (LONG_AGO, 60.0) if action.owner is not None else (0.0,):
             unit = self.manager_of(action.owner, age=age, patience=0).read_unit(action.unit)
             if any(own_drop_in(file.path) for file in unit.files):
                 return True

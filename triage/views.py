@@ -8,6 +8,7 @@ says: a plan that is made of one is proved against the unit itself by root, who 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import time
@@ -26,7 +27,7 @@ from triage.units.systemctl import Loaded, State
 from triage.units.unitfile import environment_file
 
 PATIENCE = 15.0  # seconds; it takes about one
-PLANNED = 15.0  # seconds: how old an answer may be for whoever does not wait: a page that asked and is loaded again
+PLANNED = 120.0  # seconds: how old an answer may be for whoever does not wait: a page that asked and is loaded again
 MOVING = 3.0  # seconds in which a state holds by itself, and an answer for whoever can wait for a new one
 _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
 
@@ -78,6 +79,12 @@ class Views:
             time.sleep(0.1)
         raise Pending(f"{unit} of user {owner.name} is being looked at: look again in a moment")
 
+    def last(self, owner: Owner, unit: str) -> View | None:
+        """As it was seen last, however long ago."""
+        with contextlib.suppress(Refused):
+            return self._load(owner, unit, 0.0, 0.0)
+        return None
+
     def _ask(self, owner: Owner, unit: str) -> subprocess.Popen[bytes] | None:
         try:
             (self.spool.folder / asking.ASKS).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -112,17 +119,27 @@ class Views:
 
 
 class Seen:
-    """What a manager tells, for those without rights; it can be read alone. `age`, `patience`: seconds."""
+    """What a manager tells, for those without rights; it can be read alone. `age`, `patience`: seconds. `changed`: when
+    triage itself changed that unit last, seconds UTC; no look is older."""
 
     live = True
 
-    def __init__(self, views: Views, owner: Owner, *, age: float | None = None, patience: float = PATIENCE) -> None:
-        self.views, self.owner, self.patience = views, owner, patience
+    def __init__(
+        self,
+        views: Views,
+        owner: Owner,
+        *,
+        age: float | None = None,
+        patience: float = PATIENCE,
+        changed: Callable[[str], float] = lambda unit: 0.0,
+    ) -> None:
+        self.views, self.owner, self.patience, self.changed = views, owner, patience, changed
         self.age = age if age is not None else MOVING if patience else PLANNED
         self._last: View | None = None
 
     def view(self, name: str, age: float | None = None) -> View:
-        age = self.age if age is None else age
+        since_change = max(0.0, self.views.clock() - self.changed(name))
+        age = min(self.age if age is None else age, since_change)
         self._last = self.views.view(self.owner, name, age=age, patience=self.patience)
         return self._last
 

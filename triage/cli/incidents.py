@@ -121,6 +121,20 @@ def show(number: int, as_json: bool) -> None:
     _show(view, tried, session.settings.base_url)
 
 
+def _of_user(view: IncidentView) -> str:
+    """Whose unit crashed last, where it is a user's."""
+    owner = view.crashes[0].document.get("owner") if view.crashes else None
+    if owner is None:
+        return ""
+    from triage.model import Refused
+    from triage.units.owners import owner_of
+
+    try:
+        return f" (of user {owner_of(owner).name})"
+    except Refused:
+        return f" (of uid {owner})"
+
+
 def _show(view: IncidentView, tried: Iterable[Tried], base_url: str) -> None:
     from triage.poison import poison
 
@@ -129,7 +143,7 @@ def _show(view: IncidentView, tried: Iterable[Tried], base_url: str) -> None:
     facts = {
         "state": str(incident.state),
         "severity": f"{incident.severity}, {incident.outcome} in {incident.phase}",
-        "unit": f"{incident.unit or '-'} on {incident.host}",
+        "unit": f"{incident.unit or '-'} on {incident.host}{_of_user(view)}",
         "failed": f"{incident.exception}: {incident.message}",
         "at": incident.place,
         "rule": incident.rule or "undiagnosed",

@@ -39,7 +39,7 @@ def of_unit(unit: Unit, root: str = "") -> FlagFile | None:
     merged = effective(unit, with_drop_in=True)
     variables = {name: value.replace("%%", "%") for name, value in merged.variables.items()}
     for command in merged.commands:
-        argv = tuple(specifiers(text, unit.name) for text in expand(command.argv, merged.variables))
+        argv = tuple(specifiers(text, unit.name, unit.owner) for text in expand(command.argv, merged.variables))
         if path := config_path(argv, variables):
             return load(path, root)
     return None

@@ -18,7 +18,7 @@ from triage.units.dropin import InForce, mask_argv, mask_value, outdated, standi
 from triage.units.flags import flags
 from triage.units.launch import find, interpreter
 from triage.units.systemctl import State
-from triage.units.unitfile import effective, expand
+from triage.units.unitfile import effective, expand, specifiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ def _server(manager: Manager, name: str, results: tuple[ActionResult, ...]) -> S
 def installed(unit: Unit, root: str = "") -> str | None:
     """The release of the server that a unit starts, as far as its files tell."""
     with contextlib.suppress(Refused):
-        return release(root + interpreter(find(effective(unit, with_drop_in=True).commands)))
+        program = interpreter(find(effective(unit, with_drop_in=True).commands))
+        return release(root + (specifiers(program, unit.name, unit.owner) if unit.owner else program))
     return None
 
 

@@ -343,11 +343,14 @@ def split_variable(value: str) -> list[tuple[str, int, int]]:
 # ---------------------------------------------------------------- names and digests
 
 
-def specifiers(text: str, unit: str) -> str:
-    """A path with what stands for the unit's name put in; other specifiers stay as they are."""
+def specifiers(text: str, unit: str, owner: Owner | None = None) -> str:
+    """A path with what stands for the unit's name put in, and for the user whose it is; others stay as they are."""
     stem = unit.removesuffix(".service")
     prefix, _, instance = stem.partition("@")
     known = {"%n": unit, "%N": stem, "%p": prefix, "%i": instance, "%%": "%"}
+    if owner is not None:
+        known |= {"%h": owner.home, "%u": owner.name, "%U": str(owner.uid), "%t": owner.runtime}
+        known |= {"%E": f"{owner.home}/.config", "%C": f"{owner.home}/.cache"}
     return re.sub(r"%.", lambda found: known.get(found[0], found[0]), text)
 
 

@@ -74,7 +74,7 @@ def with_environment_files(unit: Unit, root: Path = Path("/")) -> Unit:
     """The unit with the files of its EnvironmentFile=, as far as they may be read: they are no part of the digest."""
     found: list[UnitFile] = []
     for entry in effective(unit).environment_files:
-        name = specifiers(entry.removeprefix("-"), unit.name)
+        name = specifiers(entry.removeprefix("-"), unit.name, unit.owner)
         for path in sorted(glob(f"{root}{name}" if str(root) != "/" else name)):
             with contextlib.suppress(TriageError, OSError):
                 found += [replace(file, path=name) for file in read_files((path,))]
