@@ -281,9 +281,10 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     (
         "non-zero status: ",
         _BEFORE + r"non-zero status: \d+ (?:ibv_modify_qp|ep_connect|(?:transport create )?connect(?: EPS)?|"
-        r"nvshmem setup connections) failed",
+        r"nvshmem setup connections|nvshmem_internal_\w{1,40}) failed",
         "NvshmemError",
     ),
+    ("NVSHMEM device library", _BEFORE + r"NVSHMEM device library version does not match", "NvshmemError"),
     ("ibgda.cpp", _BEFORE + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
     ("DeepEP", r"DeepEP (?:error|dispatch|combine|timeout)\b.*timeout", "DeepEPError"),
     ("client socket has timed out", r"\[c10d\] The client socket has timed out ", "DistNetworkError"),
