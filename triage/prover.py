@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from triage.actions.probe import Answer, Endpoint, Kind, Talk, converse
+from triage.actions.probe import Answer, Endpoint, Kind, Talk, converse, healthy
 from triage.actions.questions import question
 from triage.actions.readiness import Limits, Proof
 from triage.model import Pace, TriageError
 from triage.speed import Comparison, compare, enough
 from triage.store import SoakRow, Store
-from triage.units.systemctl import Manager
+from triage.units.systemctl import Manager, State
 
 UNITS = 8  # soaked at the same time
 HELD = 30.0  # seconds after an error of triage's own
@@ -30,6 +30,8 @@ LINES_WAIT = 45.0  # seconds for the last decode lines to be read: while a crash
 _WRONG = 3  # answers that are not the known one
 _TRIES = 2  # a connection that breaks once is no verdict
 _SKIPPED = (400, 404, 405, 413, 422)  # this server does not take that kind of request
+_AGAIN = 2.0  # seconds until a busy server is asked again
+_PATIENCE = 600.0  # seconds of nothing but that
 _BUSY, _LOCKED = (429, 503), (401, 403)
 
 
@@ -108,18 +110,21 @@ class Soak:
         self._noted = 0.0
         self._model = ""
         self._stopping = False
-        self._tries = self._unknown = self._skipped = 0
+        self._tries = self._unknown = 0
+        self._skipped = row.skipped
+        self._turned_away = 0.0  # seconds since an answer, while the server says that it is busy
         self._seconds: list[float] = []
         self._speeds: list[float] = []
 
     def run(self) -> None:
         """Until a verdict, until told to stop, or until nothing can be asked for now: then a later round goes on."""
-        state = self.proof.manager.state(self.row.unit)
         if self.busy(self.row.unit):
             return
+        state = self.proof.manager.state(self.row.unit)
+        if self.busy(self.row.unit):  # asked twice: what was seen between the two is no change on trial
+            return
         if not state.up:
-            self._note(f"waits, the unit is {state.active}", always=True)
-            self._pause(5)
+            self._down(state)
             return
         self.invocation = state.invocation
         at = self.proof.endpoint(self.row.unit)
@@ -134,6 +139,15 @@ class Soak:
                 return
         if not self._pause(0):
             self._judge()
+
+    def _down(self, state: State) -> None:
+        """It waits for whoever stopped the unit. A run that ended by a crash while nobody asked is a verdict."""
+        ended = state.active == "failed" or state.sub == "auto-restart"
+        if ended and (died := self.store.died_of(self.row.unit, state.invocation, self.row.owner)):
+            self._fail(f"it crashed after {self._words()}: {died}")
+            return
+        self._note(f"waits, the unit is {state.active}", always=True)
+        self._pause(5)
 
     # ------------------------------------------------------------ asking
 
@@ -153,7 +167,7 @@ class Soak:
         if self._stopping:
             return False
         if answer.ok:
-            self._tries = 0
+            self._tries, self._turned_away = 0, 0.0
             self._seconds.append(answer.seconds)
             if answer.speed:
                 self._speeds.append(answer.speed)
@@ -162,18 +176,22 @@ class Soak:
             if self._unknown >= _WRONG:
                 return self._fail(f"{self._unknown} answers are not those that are known: {answer.text}")
             return True
-        return self._trouble(answer)
+        return self._trouble(at, answer)
 
-    def _trouble(self, answer: Answer) -> bool:
+    def _trouble(self, at: Endpoint, answer: Answer) -> bool:
         number = self.sent + 1
         if answer.status in _BUSY:
+            self._turned_away += _AGAIN + answer.seconds
+            if self._turned_away >= _PATIENCE:
+                return self._given_up(at, answer)
             self._note(f"the server is busy ({answer.status})", always=True)
-            return not self._pause(2)
+            return not self._pause(_AGAIN)
         if answer.status in _LOCKED:
             self._soaked("not soaked: the server wants a key that cannot be read without root's rights")
             return False
         if answer.status in _SKIPPED:
             self._skipped += 1
+            self._turned_away = 0.0
             self.sent += 1
             return True
         if answer.hung:
@@ -182,6 +200,15 @@ class Soak:
         if answer.status:
             return self._fail(f"request {number}: {answer.text}")
         return self._broken(number, answer)
+
+    def _given_up(self, at: Endpoint, answer: Answer) -> bool:
+        """Turned away for minutes on end. Its own word decides whether that was others' load or its end."""
+        well, said = healthy(at)
+        busy = f"busy ({answer.status}) for {_PATIENCE:.0f} s without an answer"
+        if not well:
+            return self._fail(f"request {self.sent + 1}: {busy}, and {said}")
+        self._soaked(f"not soaked to its end: {busy}, though {said}; {self._words()}")
+        return False
 
     def _broken(self, number: int, answer: Answer) -> bool:
         """No HTTP answer at all: what `watch` has recorded of that run decides, not a connection that broke."""
@@ -219,12 +246,15 @@ class Soak:
     def _pause(self, seconds: float) -> bool:
         self._stopping = self._stopping or self.wait(seconds)
         if self._stopping:
-            self.store.soak_progress(self.row.action, self.sent, self._words(), self.clock())
+            self.store.soak_progress(self.row.action, self.sent, self._words(), self.clock(), self._skipped)
         return self._stopping
 
     # ------------------------------------------------------------ the verdict
 
     def _judge(self) -> None:
+        if self._skipped and self._skipped == self.sent:
+            self._soaked(f"not soaked: it takes none of the {self.sent} requests")
+            return
         before = self.store.pace_before(self.row.unit, self.row.effective_at, self.row.owner)
         after = self._after(before)
         told = float(self.row.measured.get("speed_before") or 0)
@@ -247,11 +277,11 @@ class Soak:
 
     def _words(self) -> str:
         took = f", {statistics.median(self._seconds):.2f} s each" if self._seconds else ""
-        skipped = f", {self._skipped} kinds not taken" if self._skipped else ""
-        return f"{self.sent} requests answered{took}{skipped}"
+        skipped = f", {self._skipped} of a kind that it does not take" if self._skipped else ""
+        return f"{self.sent - self._skipped} requests answered{took}{skipped}"
 
     def _measured(self, found: Comparison | None) -> dict[str, str]:
-        values = {"requests": str(self.sent)}
+        values = {"requests": str(self.sent - self._skipped)}
         if self._seconds:
             values["seconds"] = f"{statistics.median(self._seconds):.3f}"
         if found is not None and found.speeds is not None:
@@ -266,7 +296,7 @@ class Soak:
         if not always and present - self._noted < NOTED:
             return True
         self._noted = present
-        return self.store.soak_progress(self.row.action, self.sent, text, self.clock())
+        return self.store.soak_progress(self.row.action, self.sent, text, self.clock(), self._skipped)
 
     def _soaked(self, text: str, found: Comparison | None = None) -> None:
         self.store.soaked(self.row.action, self.sent, text, self._measured(found), self.clock())

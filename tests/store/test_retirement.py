@@ -169,7 +169,9 @@ def ask(store: Store) -> None:
 
 def without_it(store: Store, after: int = 20) -> None:
     """The crash, so many seconds after SOON."""
-    record(store, closed(made_finding(90, started=SOON + after * SECOND)), now=SOON + (after + 1) * SECOND)
+    finding = made_finding(90, started=SOON + after * SECOND)
+    crash = replace(finding.crash, invocation="without")
+    record(store, closed(replace(finding, crash=crash)), now=SOON + (after + 1) * SECOND)
 
 
 @pytest.mark.parametrize("known", ["asked", "restarted", "settled"])
@@ -192,6 +194,7 @@ def test_the_crash_of_a_retirement_that_failed_takes_the_working_cure_nowhere(st
     (tried,) = store.tried(made_result().request.unit)
     assert not tried.failed
     assert [row.started for row in store.undecided(T0)] == [T0 + SECOND], "nothing is to be done about it"
+    assert store.died_of(made_result().request.unit, "without") == "", "nor is it a verdict on the soak"
     assert store.watch_windows(AFTER + 601 * SECOND) == 1
     assert ("incident.regressed" in types(store)) == (known == "asked")
 
@@ -203,6 +206,7 @@ def test_a_crash_before_or_after_the_trial_speaks_against_the_cure(store: Store,
     without_it(store, after)
     assert [row.action for row in store.wanted_rollbacks()] == ["a1"]
     assert store.incident(1).incident.state is IncidentState.REGRESSED
+    assert store.died_of(made_result().request.unit, "without")
 
 
 def test_a_crash_that_waited_for_a_retirement_that_never_began_counts(store: Store) -> None:

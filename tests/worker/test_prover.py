@@ -15,7 +15,7 @@ import pytest
 from tests.remedy.test_probe import Sequence, StandIn, running
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, made_store, record
 from triage.actions.readiness import Limits, Proof
-from triage.model import ActionState, Context, Pace, Verify
+from triage.model import ActionState, Context, Outcome, Pace, Verify
 from triage.prover import Prover, Soak
 from triage.settings import Guards
 from triage.store import ActionRow, ProofRow, ProofState, Store
@@ -282,6 +282,78 @@ def test_a_busy_server_is_waited_for(store: Store, server: StandIn) -> None:
     server.answers["/v1/chat/completions"] = server.answers["/v1/completions"] = busy
     assert soak(store, manager(server)).state is ProofState.WINDOW
     assert generations(server) == 60
+
+
+@pytest.mark.parametrize("state", [running("failed", result="signal"), running("activating", sub="auto-restart")])
+def test_a_crash_while_nobody_asked_is_a_verdict(store: Store, server: StandIn, state: Any) -> None:
+    """The worker was down; real requests ended the unit in another way."""
+    apply(store)
+    store.soak_progress("a1", 12, "12 requests answered", AFTER)
+    other = made_finding(90, signature="bb22", message="CUDA out of memory")
+    record(store, closed(replace(other, crash=replace(other.crash, invocation=INVOCATION))), now=AFTER + 31 * SECOND)
+    found = soak(store, manager(server, state))
+    assert (found.state, found.sent) == (ProofState.FAILED, 12)
+    assert "it crashed after 12 requests answered: DFlash meets" in found.text
+    assert [wanted.action for wanted in store.wanted_rollbacks()] == ["a1"]
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(("invocation", "outcome"), [("older", Outcome.FATAL), (INVOCATION, Outcome.DEGRADED)])
+def test_a_unit_that_was_stopped_is_waited_for_whatever_crashed_before(
+    store: Store, server: StandIn, invocation: str, outcome: Outcome
+) -> None:
+    apply(store)
+    other = made_finding(90, signature="bb22", outcome=outcome)
+    record(store, closed(replace(other, crash=replace(other.crash, invocation=invocation))), now=AFTER + 31 * SECOND)
+    found = soak(store, manager(server, running("failed")))
+    assert (found.state, found.text) == (ProofState.SOAK, "waits, the unit is failed")
+
+
+def refusing(status: int) -> Callable[[Any], None]:
+    def handle(handler: Any) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("health", "state", "said"),
+    [
+        (503, ProofState.FAILED, "request 1: busy (503) for 600 s without an answer, and /health says 503"),
+        (200, ProofState.WINDOW, "not soaked to its end: busy (503) for 600 s without an answer, though /health says"),
+    ],
+)
+def test_a_server_that_is_busy_for_ever_comes_to_a_verdict(
+    store: Store, server: StandIn, health: int, state: ProofState, said: str
+) -> None:
+    apply(store)
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        server.answers[path] = refusing(503)
+    server.answers["/health"] = (health, "")
+    found = soak(store, manager(server))
+    assert found.state is state
+    assert found.text.startswith(said)
+
+
+def test_what_a_server_does_not_take_is_not_counted_as_answered(store: Store, server: StandIn) -> None:
+    """Also where the worker is started again in the middle."""
+    apply(store)
+    server.answers["/v1/chat/completions"] = (404, "")
+    assert soak(store, manager(server), stop_after=20).state is ProofState.SOAK
+    found = soak(store, manager(server))
+    assert found.state is ProofState.WINDOW
+    assert found.text.startswith("20 requests answered")
+    assert "10 of a kind that it does not take" in found.text
+    assert found.measured["requests"] == "20"
+
+
+def test_a_server_that_takes_nothing_is_not_soaked(store: Store, server: StandIn) -> None:
+    apply(store)
+    server.answers["/v1/chat/completions"] = server.answers["/v1/completions"] = (404, "")
+    found = soak(store, manager(server))
+    assert (found.state, found.text) == (ProofState.WINDOW, "not soaked: it takes none of the 30 requests")
 
 
 def test_what_cannot_be_asked_is_said_and_no_failure(store: Store, server: StandIn) -> None:

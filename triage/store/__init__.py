@@ -369,10 +369,10 @@ class Store:
         with self._database.read() as tx:
             return proof.soaking(tx, self.host)
 
-    def soak_progress(self, action_name: str, sent: int, text: str, now: int) -> bool:
-        """Note how far it is; False where it is not wanted any more."""
+    def soak_progress(self, action_name: str, sent: int, text: str, now: int, skipped: int = 0) -> bool:
+        """Note how far it is; False where it is not wanted any more. `skipped`: those that the server does not take."""
         with self._database.write() as tx:
-            return proof.progress(tx, self.host, action_name, sent, text, now)
+            return proof.progress(tx, self.host, action_name, sent, text, now, skipped)
 
     def soaked(self, action_name: str, sent: int, text: str, measured: Mapping[str, str], now: int) -> None:
         with self._database.write() as tx:
@@ -396,6 +396,11 @@ class Store:
         """What that run died of; '' where no crash of it is known."""
         with self._database.read() as tx:
             return proof.crash_of(tx, unit, invocation)
+
+    def died_of(self, unit: str, invocation: str, owner: int | None = None) -> str:
+        """By what crash that run ended, by itself; '' where none is known, or where it was on trial."""
+        with self._database.read() as tx:
+            return proof.died_of(tx, self.host, unit, invocation, owner)
 
     # ------------------------------------------------------------ incidents
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, and_, func, insert, select, update
 
-from triage.model import ActionState, Pace, Verify
+from triage.model import ActionState, Outcome, Pace, Verify
 from triage.schema import action as actions
 from triage.schema import context, wanted_rollback
 from triage.schema import crash as crashes
 from triage.schema import proof as proofs
-from triage.store import guard
+from triage.store import guard, trial
 from triage.store.codec import context_value, dump, plain, unpack
 from triage.store.incident import note
 from triage.store.rows import ProofRow, ProofState, SoakRow
@@ -53,12 +53,13 @@ def end(tx: Connection, host: str, name: str, text: str, now: int) -> None:
     _set(tx, host, name, now, (ProofState.PLANNED, *_RUNNING), state=ProofState.ENDED, text=text)
 
 
-def progress(tx: Connection, host: str, name: str, sent: int, text: str, now: int) -> bool:
+def progress(tx: Connection, host: str, name: str, sent: int, text: str, now: int, skipped: int) -> bool:
     """How far the soak is; False where it is not wanted any more."""
     row = _find(tx, host, name)
     if row is not None and (row.state, row.sent, row.text) == (ProofState.SOAK, sent, plain(text)[:300]):
         return True  # it waits, and pages need not be told again
-    return _set(tx, host, name, now, (ProofState.SOAK,), sent=sent, text=plain(text)[:300])
+    measured = {"measured": dump({"skipped": str(skipped)})} if skipped else {}
+    return _set(tx, host, name, now, (ProofState.SOAK,), sent=sent, text=plain(text)[:300], **measured)
 
 
 def soaked(tx: Connection, host: str, name: str, sent: int, text: str, measured: Mapping[str, str], now: int) -> None:
@@ -133,6 +134,7 @@ def soaking(tx: Connection, host: str) -> tuple[SoakRow, ...]:
             row.effective_at or 0,
             json.loads(row.told),
             json.loads(row.request).get("owner"),
+            int(json.loads(row.measured).get("skipped", "0")),
         )
         for row in rows
     )
@@ -162,6 +164,16 @@ def crash_of(tx: Connection, unit: str, invocation: str) -> str:
     wanted = and_(crashes.c.unit == unit, crashes.c.invocation == invocation, crashes.c.alarming)
     row = tx.execute(select(crashes.c.title).where(wanted).order_by(crashes.c.id.desc()).limit(1)).first()
     return "" if row is None else str(row.title)
+
+
+def died_of(tx: Connection, host: str, unit: str, invocation: str, owner: int | None) -> str:
+    """The crash that ended that run, by the manager's word; '' where there was none, or where it belongs to a change
+    that was taken back."""
+    run = and_(crashes.c.host == host, crashes.c.unit == unit, crashes.c.invocation == invocation)
+    wanted = and_(run, crashes.c.outcome == Outcome.FATAL, crashes.c.started.is_not(None))
+    others = trial.trials(tx, host, unit, owner)
+    rows = tx.execute(select(crashes.c.title, crashes.c.started).where(wanted).order_by(crashes.c.id.desc()))
+    return next((str(row.title) for row in rows if invocation and not trial.covered(others, row.started)), "")
 
 
 def proofs_of(tx: Connection, names: Iterable[str]) -> dict[str, ProofRow]:

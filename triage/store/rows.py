@@ -133,6 +133,7 @@ class SoakRow:
     effective_at: int
     measured: Mapping[str, str]  # by root: speed_before among them
     owner: int | None = None  # uid of the user whose unit it is; None: the system's
+    skipped: int = 0  # of those sent: of a kind that the server does not take
 
 
 @dataclass(frozen=True, slots=True)
