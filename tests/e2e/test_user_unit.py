@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.e2e.box import Result, wait_for
-from tests.e2e.installed import Installed
+from tests.e2e.installed import ROOTS_OWN, Installed
 from tests.e2e.userserver import UserServer
 from tests.e2e.wheelhouse import OURS, ROOT
 
@@ -87,6 +87,43 @@ def test_a_crash_that_comes_back_takes_the_edit_away_unasked(triage: Installed) 
     wait_for("the unit to run on them", lambda: server.serves() and FLAG not in server.argv(), 30)
     wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone", 15)
     server.stop()
+
+
+def test_a_workaround_is_retired_put_back_and_missed_when_a_hand_removes_it(triage: Installed) -> None:
+    """All of it unasked by the worker, which looks by way of root."""
+    with triage.settings("retire", "rollback_window_seconds = 300\n"):
+        server = UserServer(triage.box, "ada", "debt", 32115)
+        before = server.files()
+        server.crash()
+        number = triage.incident(server)
+        assert triage.apply(number).code == 0
+        action = triage.actions(server)[0]["name"]
+        (item,) = triage.json("workarounds", "list", "--unit", server.name)["items"]
+        assert (item["release"], item["owner"]) == ("0.5.12", server.uid)
+
+        server.behave("healthy")
+        done = triage.cli("workarounds", "retire", action, "--yes", check=False, timeout=120)
+        assert done.code == 0, done
+        assert server.files() == before
+        server.behave("")
+        server.stop()
+        server.crash()
+        wait_for("the workaround to be back", lambda: triage.actions(server)[-1]["state"] == "verified", 60)
+        again = triage.actions(server)[-1]
+        assert (again["kind"], again["name"][-6:]) == ("apply", "-again")
+        wait_for("it to serve", server.serves, 15)
+        assert FLAG in server.argv()
+
+        # Such a unit is looked at every ten minutes: the last look is made to be older.
+        server.ctl("revert", server.name)
+        answer = f"{ROOTS_OWN}/answers/{server.uid}~{server.name}"
+        aged = json.loads(triage.box.pull(answer))
+        triage.box.push(json.dumps({**aged, "time": aged["time"] - 700}), answer, mode=0o640, owner="root:triage")
+        triage.box.systemctl("restart", "triage-worker.service")
+        state = f"select state from action where name = '{again['name']}'"
+        wait_for("it to be closed", lambda: triage.query(state)[0]["state"] == "undone", 90)
+        assert "removed by hand" in triage.actions(server)[-1]["text"]
+        server.stop()
 
 
 def test_what_the_user_does_by_hand_counts(triage: Installed) -> None:
