@@ -80,6 +80,8 @@ def parse(text: str) -> dict[str, str] | None:
     """By long name. None where a line is not understood."""
     found: dict[str, list[str]] = {}
     name = ""  # of the list that may go on
+    if "\t" in text:
+        return None  # where YAML takes one and where it does not is not worth knowing
     for line in text.removeprefix("\ufeff").splitlines():
         if not line.strip() or line.lstrip().startswith("#") or line.rstrip() == "---":
             continue
