@@ -15,8 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from triage.actions.address import Kind
 from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
+from triage.actions.readiness import Limits, Proof
 from triage.actions.spool import Spool
 from triage.configured import configured, logged_beside, noted
 from triage.inquiry import PATIENCE, Inquiry, unasked
@@ -186,7 +188,8 @@ class Planner:
             raise Refused(instruct(result, told))
         before = failed_before(result, tried, release)
         result = noted(result, file) if file else result
-        notes = filter(None, (without, before, self._lifted(unit.name, manager) if ours else ""))
+        more = (self._unproved(unit.name, manager), self._lifted(unit.name, manager)) if ours else ()
+        notes = filter(None, (without, before, *more))
         return replace(result, notes=(*result.notes, *notes), failed_before=before)
 
     def _parser(self, unit: Unit) -> tuple[Parser | None, str]:
@@ -253,6 +256,13 @@ class Planner:
         if not (manager.live and manager.state(unit).result == "start-limit-hit"):
             return ""
         return "systemd starts it no more (start limit): the restart lifts that first, by systemctl reset-failed"
+
+    def _unproved(self, unit: str, manager: Manager) -> str:
+        """In words why the proof may send no request; '' where it does."""
+        if not manager.live:
+            return ""
+        at = Proof(manager, Limits()).endpoint(unit)
+        return at.note if at.kind is Kind.UNKNOWN else ""
 
     @property
     def _root(self) -> str:

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from triage.actions.probe import Answer, Endpoint, Kind, Talk, converse, healthy
+from triage.actions.address import Endpoint, Kind
+from triage.actions.probe import Answer, Talk, converse, healthy
 from triage.actions.questions import question
-from triage.actions.readiness import Limits, Proof
+from triage.actions.readiness import Limits, Proof, stranger
 from triage.model import Pace, TriageError
 from triage.speed import Comparison, compare, enough
 from triage.store import SoakRow, Store
@@ -127,7 +128,7 @@ class Soak:
             self._down(state)
             return
         self.invocation = state.invocation
-        at = self.proof.endpoint(self.row.unit)
+        at = self.proof.endpoint(self.row.unit, self.row.measured.get("asked", ""))
         if at.kind not in (Kind.GENERATION, Kind.EMBEDDING):
             self._soaked(f"not soaked: {at.note}")
             return
@@ -163,6 +164,11 @@ class Soak:
                 self._model = model.text
             return talk.put(asked, self._model)
 
+        heard = self.proof.ears(at, self.row.unit)
+        if heard.other:
+            return self._fail(stranger(at, self.row.unit, heard))
+        if at.seen and not heard.ours:
+            return self._unheard(at)
         answer = converse(at, self.profile.timeout or 120.0, say, self._gone)
         if self._stopping:
             return False
@@ -226,6 +232,13 @@ class Soak:
                 return False
             waited += 1
         self._note(f"waits, the unit is {self.proof.manager.state(self.row.unit).active}", always=True)
+        return False
+
+    def _unheard(self, at: Endpoint) -> bool:
+        """Where it listens is known from root's proof alone, and it does not any more: it died, or chose anew."""
+        if self.proof.manager.state(self.row.unit).invocation != self.invocation:
+            return False
+        self._soaked(f"not soaked: it was proved at {at.url}, and where it listens now cannot be told")
         return False
 
     def _gone(self) -> str:

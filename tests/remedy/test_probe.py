@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from triage.actions.probe import Endpoint, Kind, endpoint, healthy, probe
+from triage.actions.address import ASKED, Endpoint, Kind, endpoint
+from triage.actions.probe import healthy, probe
 from triage.actions.readiness import ByHand, Limits, Proof
 from triage.model import Refused
+from triage.rulebase.catalogue import catalogue
+from triage.units.sockets import Ears
 from triage.units.systemctl import Loaded, State
 
 
@@ -337,3 +340,163 @@ def test_a_limit_of_nothing_is_refused() -> None:
 def test_the_server_behind_a_script_or_a_container_is_found(argv: tuple[str, ...], url: str) -> None:
     found = endpoint(argv, {"PORT": "8002", "MORE": "--host 10.0.0.9"})
     assert (found.kind, found.url) == (Kind.GENERATION, url)
+
+
+SERVE = "exec python -m sglang.launch_server --model-path /m"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"P=32101; {SERVE} --port $P",
+        f"P=32101 {SERVE} --port $P",
+        f"export PORT=32101; {SERVE} --port $PORT",  # the unit's own PORT is another
+        f"source /etc/ports; {SERVE} --port $PORT",
+        f"{SERVE} --port ${{P:-32101}}",
+        f"{SERVE} --port $(cat /run/port)",
+        f"{SERVE} --port $((32000 + 101))",
+        f"ARGS=(--port 32101); {SERVE} ${{ARGS[@]}}",
+        f'{SERVE} "$@"',
+        f"{SERVE} $LATER",
+        f"{SERVE} --api-key $(cat /run/key)",
+    ],
+)
+def test_what_a_shell_puts_in_is_never_guessed(script: str) -> None:
+    found = endpoint(("/bin/bash", "-c", script), {"PORT": "8002"})
+    assert (found.kind, found.port, found.inside) == (Kind.UNKNOWN, 0, True)
+    assert "the shell puts something in" in found.note
+
+
+def test_a_port_of_no_number_is_not_asked_at_another() -> None:
+    assert endpoint(("python", "-m", "sglang.launch_server", "--port", "")).kind is Kind.UNKNOWN
+    assert endpoint(("python", "-m", "sglang.launch_server", "--port=http")).kind is Kind.UNKNOWN
+
+
+def test_abbreviated_flags_are_taken_as_the_server_takes_them() -> None:
+    words = "--por 8001 --hos ::1 --api-k s3 --served kimi --ssl-cert=c --load-f dummy"
+    found = endpoint(("python", "-m", "sglang.launch_server", *words.split()))
+    assert found == Endpoint(Kind.GENERATION, "::1", 8001, True, "s3", "kimi", made_up=True)
+    assert endpoint(("python", "-m", "sglang.launch_server", "--node-r", "1")).kind is Kind.FOLLOWER
+
+
+def test_no_other_flag_is_the_beginning_of_one_that_is_looked_for() -> None:
+    book = catalogue()
+    assert [flag for flag in ASKED if any(flag != name and flag.startswith(name) for name in book._flags)] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "url"),
+    [
+        ("", ""),
+        ("-p 30000", ""),
+        ("-p 8000:7000", ""),
+        ("-P", ""),
+        ("-p8001:30000", "http://127.0.0.1:8001"),
+        ("-p 10.0.0.5:8001:30000", "http://10.0.0.5:8001"),
+        ("--publish 8000-8009:29995-30004", "http://127.0.0.1:8005"),
+        ("--network host", "http://127.0.0.1:30000"),
+        ("--net=host", "http://127.0.0.1:30000"),
+    ],
+)
+def test_a_container_is_asked_where_it_publishes(options: str, url: str) -> None:
+    argv = ("docker", "run", *options.split(), "image", "python3", "-m", "sglang.launch_server", "--host", "0.0.0.0")
+    found = endpoint(argv)
+    assert not found.inside
+    assert (found.url if found.kind is Kind.GENERATION else "") == url
+    assert bool(found.note) is (not url)
+
+
+@pytest.mark.parametrize("before", ["sudo -u sglang", "/usr/bin/su sglang -c", "runuser -u sglang --"])
+def test_who_leaves_the_unit_is_not_held_to_it(before: str) -> None:
+    words = "python -m sglang.launch_server --port 1"
+    argv = (*before.split(), words) if before.endswith("-c") else (*before.split(), *words.split())
+    assert endpoint(argv).inside is before.startswith("runuser")
+
+
+# ---------------------------------------------------------------- whose server it is
+
+
+@pytest.fixture
+def cgroup(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the kernel says: `ears` of the port, `argvs` of the unit's processes."""
+    told: dict[str, Any] = {"ears": Ears(True), "argvs": ()}
+    monkeypatch.setattr("triage.actions.readiness.ears", lambda *_: told["ears"])
+    monkeypatch.setattr("triage.actions.readiness.listeners", lambda: ())
+    monkeypatch.setattr("triage.actions.readiness.command_lines", lambda _: told["argvs"])
+    return told
+
+
+def in_cgroup() -> State:
+    return running(cgroup="/system.slice/u.service")
+
+
+def scripted(text: str) -> Any:
+    manager = Sequence(in_cgroup())
+    manager.command = ("/bin/bash", "-c", text)
+    return manager
+
+
+def test_somebody_elses_server_proves_nothing(server: StandIn, cgroup: dict[str, Any]) -> None:
+    cgroup["ears"] = Ears(False, "sglang-b.service")
+    manager = Sequence(in_cgroup(), command=f"python -m sglang.launch_server --port {server.port}")
+    reason = f"somebody else answers on port {server.port}: sglang-b.service, not u"
+    assert proof(manager, ready=30).ready("u", "new", lambda _: None).text == f"not ready within 30 s: {reason}"
+    assert proof(manager).probe("u", "new").text == reason
+    assert proof(manager).speed("u") == 0.0
+    assert server.asked == []
+
+
+def test_the_port_is_found_by_the_process_that_runs(server: StandIn, cgroup: dict[str, Any]) -> None:
+    manager = scripted(f"P={server.port}; exec python -m sglang.launch_server --port $$P")
+    cgroup["argvs"] = (("bash",), ("python", "-m", "sglang.launch_server", "--port", str(server.port)), ("sh", "x"))
+    assert proof(manager).ready("u", "new", lambda _: None).seconds == 0.0
+    answer = proof(manager).probe("u", "new")
+    assert (answer.ok, answer.proved) == (True, True)
+    assert answer.asked == f"generation http://127.0.0.1:{server.port}"
+
+
+def test_a_server_that_comes_late_behind_a_script_is_waited_for(server: StandIn, cgroup: dict[str, Any]) -> None:
+    manager, ticks = scripted("source /etc/ports; exec python -m sglang.launch_server --port $$P"), []
+
+    def later(_: str) -> None:
+        ticks.append(1)
+        if len(ticks) == 5:
+            cgroup["argvs"] = (("python", "-m", "sglang.launch_server", "--port", str(server.port)),)
+
+    answer = proof(manager).ready("u", "new", later)
+    assert (answer.text, answer.seconds) == ("/health says 200", 5.0)
+
+
+@pytest.mark.parametrize("heard", [Ears(False), Ears(False, "b.service"), Ears(None)])
+def test_what_a_process_says_of_its_port_has_to_be_the_units_own(
+    server: StandIn, cgroup: dict[str, Any], heard: Ears
+) -> None:
+    manager = scripted("exec python -m sglang.launch_server --port $$P")
+    cgroup["argvs"] = (("python", "-m", "sglang.launch_server", "--port", str(server.port)),)
+    cgroup["ears"] = heard
+    assert not proof(manager, ready=30).ready("u", "new", lambda _: None).ok
+    assert not proof(manager).probe("u", "new").ok
+    assert server.asked == []
+
+
+def test_two_servers_of_one_unit_are_not_chosen_from(cgroup: dict[str, Any]) -> None:
+    manager = scripted("exec python -m sglang.launch_server --port $$P")
+    cgroup["argvs"] = tuple(("python", "-m", "sglang.launch_server", "--port", port) for port in ("1", "2"))
+    assert proof(manager).endpoint("u").kind is Kind.UNKNOWN
+
+
+def test_where_it_was_proved_is_asked_again_where_nothing_else_tells(cgroup: dict[str, Any]) -> None:
+    manager = scripted("exec python -m sglang.launch_server --api-key k --port $$P")
+    found = proof(manager).endpoint("u", "embedding http://[::1]:32101")
+    assert (found.kind, found.url, found.key, found.seen) == (Kind.EMBEDDING, "http://[::1]:32101", "k", True)
+    direct = Sequence(in_cgroup(), command="python -m sglang.launch_server --port 7")
+    assert proof(direct).endpoint("u", "generation http://127.0.0.1:1").port == 7
+
+
+def test_a_variable_of_a_file_that_cannot_be_read_is_not_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = Sequence(running(), command="python -m sglang.launch_server $ARGS")
+    told = Loaded((manager.command,), (), (), (("/etc/sglang.env", False),))
+    monkeypatch.setattr(manager, "loaded", lambda _: told)
+    monkeypatch.setattr("triage.actions.readiness._unreadable", lambda path: path == "/etc/sglang.env")
+    found = proof(manager).endpoint("u")
+    assert (found.kind, "cannot be read here" in found.note) == (Kind.UNKNOWN, True)

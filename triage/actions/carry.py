@@ -345,6 +345,8 @@ class Carrier:
         with record.step("probe"):
             answer = self.proof.probe(record.request.unit, invocation)
             record.measure(probe_seconds=f"{answer.seconds:.1f}", probe_proved=str(answer.proved).lower())
+            if answer.asked:
+                record.measure(asked=answer.asked)
             record.say(answer.text)
             if not answer.ok:
                 raise VerificationFailed(answer.text)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from triage.actions.described import plain
 from triage.actions.place import Place
-from triage.actions.probe import Answer, probe
+from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof
 from triage.model import NotPermitted, Owner, Refused, TriageError, Unreachable
 from triage.units.dropin import with_drop_in
@@ -103,7 +103,7 @@ class Deputy:
             same = state.invocation in ("", invocation) and state.active not in ("failed", "inactive")
             return "" if same else f"{unit} is {state.active}"
 
-        return probe(self._proof().endpoint(unit), seconds, gone)
+        return self._proof(seconds).ask(unit, gone)
 
     # ------------------------------------------------------------ for those without rights
 

@@ -1,8 +1,8 @@
 """One short request to a server, as a client of it would send it.
 
-In: the server's command line as the manager holds it, with variables filled in. Out: `Endpoint` (where and as whom to
-ask) and `Answer` (did it answer, what, how long it took). Called by `readiness`, `triage verify` and the soak. Never
-more than one request in flight, nothing is retried after a time-out: piled-up probes have crashed schedulers.
+In: an `Endpoint` (where and as whom to ask). Out: `Answer` (did it answer, what, how long it took). Called by
+`readiness`, `triage verify` and the soak. Never more than one request in flight, nothing is retried after a time-out:
+piled-up probes have crashed schedulers.
 """
 
 from __future__ import annotations
@@ -13,45 +13,13 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
+from triage.actions.address import Endpoint, Kind
 from triage.actions.questions import COUNT, EMBEDDINGS, READY, SPEED, Question, question, read
-from triage.model import EMPTY
-from triage.units.flags import long_name, served
-from triage.units.launch import ROUTERS
 
 _LIMIT = 1 << 20  # bytes of an answer
-
-
-class Kind(StrEnum):
-    """What the server is for, which decides what can be asked of it."""
-
-    GENERATION = "generation"
-    EMBEDDING = "embedding"
-    ROUTER = "router"
-    HALF = "half"  # prefill or decode alone: a whole answer needs its partner
-    LOCKED = "locked"  # wants a key that is not taken from where it lies
-    FOLLOWER = "follower"  # node rank above 0: serves no requests
-    UNKNOWN = "unknown"  # the command is not understood
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    kind: Kind
-    host: str = "127.0.0.1"
-    port: int = 30000
-    tls: bool = False
-    key: str = ""
-    model: str = ""  # as served; '' asks the server
-    note: str = ""  # what cannot be checked here, and why
-    made_up: bool = False  # weights by chance: no answer of it can be known
-
-    @property
-    def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,92 +32,7 @@ class Answer:
     hung: bool = False  # cancelled after the time was up
     unknown: bool = False  # proper words, but not the answer that is known
     speed: float = 0.0  # tokens/s, where the question allows to tell
-
-
-# ---------------------------------------------------------------- where to ask
-
-
-def endpoint(
-    argv: tuple[str, ...], variables: Mapping[str, str] = EMPTY, filed: Mapping[str, str] | None = None
-) -> Endpoint:
-    """Where this command line listens. `argv` is what the process gets: variables and specifiers filled in.
-
-    `variables` are those of the process, for a shell's script that holds `$PORT` yet; `filed` the flags of the
-    `--config` file, None where that could not be read. A key is not taken from it: whoever may write that file could
-    make root read another's."""
-    published = _published(argv)
-    options, server = _options(served(argv, variables))
-    keyed = "--api-key" in (filed or {}) and "--api-key" not in options
-    options = {**(filed or {}), **options}
-    if not server and not any(word in ROUTERS for word in argv):
-        return Endpoint(Kind.UNKNOWN, note="the command is not understood: whether it serves cannot be asked")
-    host = options.get("--host", "127.0.0.1")
-    port = options.get("--port", "30000")
-    kind, note = _kind(options, server)
-    if keyed and kind in (Kind.GENERATION, Kind.EMBEDDING):
-        kind, note = Kind.LOCKED, f"its key stands in {options.get('--config')}: its health is asked, no generation"
-    if "--config" in options and filed is None and "--port" not in options:
-        note = note or "flags come from --config too, which cannot be read: a port set there is not seen"
-    return Endpoint(
-        kind,
-        {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host),  # noqa: S104
-        published.get(port, int(port) if port.isdecimal() and int(port) < 65536 else 30000),
-        "--ssl-certfile" in options or "--ssl-keyfile" in options,
-        "" if keyed else options.get("--api-key", ""),
-        options.get("--served-model-name", ""),
-        note,
-        options.get("--load-format") == "dummy",
-    )
-
-
-def _options(argv: tuple[str, ...]) -> tuple[dict[str, str], bool]:
-    server = any(
-        word == "sglang.launch_server"
-        or word.endswith("sglang/launch_server.py")
-        or (word == "serve" and argv[max(at - 1, 0)].rsplit("/", 1)[-1] == "sglang")
-        for at, word in enumerate(argv)
-    )
-    found: dict[str, str] = {}
-    for at, word in enumerate(argv):
-        name = long_name(word)
-        if name:
-            following = argv[at + 1] if at + 1 < len(argv) else ""
-            _, equals, joined = word.partition("=")
-            found[name] = joined if equals else "" if following.startswith("--") else following
-    return found, server
-
-
-def _published(argv: tuple[str, ...]) -> dict[str, int]:
-    """A container's ports and where the host has them: `-p 127.0.0.1:8000:30000`."""
-    found = {}
-    for option, value in zip(argv, (*argv[1:], ""), strict=True):
-        text = (
-            option.partition("=")[2]
-            if option.startswith("--publish=")
-            else value
-            if option in ("-p", "--publish")
-            else ""
-        )
-        parts = text.partition("/")[0].split(":")
-        if len(parts) > 1 and parts[-1].isdecimal() and parts[-2].isdecimal() and int(parts[-2]) < 65536:
-            found[parts[-1]] = int(parts[-2])
-    return found
-
-
-def _kind(options: Mapping[str, str], server: bool) -> tuple[Kind, str]:
-    if not server:
-        return Kind.ROUTER, "a router: its health is asked, the workers behind it are not"
-    if options.get("--node-rank", "0") not in ("", "0"):
-        return (
-            Kind.FOLLOWER,
-            f"node rank {options['--node-rank']} serves no requests: only that it keeps running is checked",
-        )
-    mode = options.get("--disaggregation-mode", "null")
-    if mode in ("prefill", "decode", "encode"):
-        return Kind.HALF, f"a {mode} server answers only together with its partner: its health is asked, no generation"
-    if "--is-embedding" in options:
-        return Kind.EMBEDDING, "an embedding server: one embedding is asked instead of a generation"
-    return Kind.GENERATION, ""
+    asked: str = ""  # kind and URL of what was asked, '' where nothing was
 
 
 # ---------------------------------------------------------------- asking

@@ -7,15 +7,18 @@ counted restart or a failed state, and not only when the time is over.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from triage.actions.probe import Answer, Endpoint, Kind, endpoint, healthy, probe, speed
+from triage.actions.address import Endpoint, Kind, endpoint
+from triage.actions.probe import Answer, healthy, probe, speed
 from triage.model import Refused, TriageError
 from triage.units.flagfile import config_path, load
-from triage.units.systemctl import Manager, State, environment
-from triage.units.unitfile import expand
+from triage.units.sockets import Ears, command_lines, ears, listeners
+from triage.units.systemctl import Loaded, Manager, State, environment
+from triage.units.unitfile import Word, expand
 
 Report = Callable[[str], None]
 
@@ -61,12 +64,49 @@ class Proof:
         self.clock = clock
         self.sleep = sleep
 
-    def endpoint(self, unit: str) -> Endpoint:
-        """Where the unit's server listens, by what the manager holds."""
+    def endpoint(self, unit: str, asked: str = "") -> Endpoint:
+        """Where the unit's server listens: by what the manager holds; else by the process that runs in its cgroup;
+        else, where that may not be read here, `asked`: where root's proof asked it (`Answer.asked`)."""
         held = self.manager.loaded(unit)
         variables = environment(self.manager, unit)
-        found = [_listening(expand(command, variables), variables) for command in held.commands]
-        return next((item for item in found if item.kind is not Kind.UNKNOWN), Endpoint(Kind.UNKNOWN, note=_UNKNOWN))
+        if _hidden(held, variables):
+            found = [Endpoint(Kind.UNKNOWN, note=_HIDDEN)]
+        else:
+            found = [_listening(expand(command, variables), variables) for command in held.commands]
+        known = [item for item in found if item.kind is not Kind.UNKNOWN]
+        if known:
+            return known[0]
+        at = next(iter(found), Endpoint(Kind.UNKNOWN, note=_UNKNOWN))
+        if not at.inside:
+            return at
+        return self._running(unit) or _proved(at, asked) or at
+
+    def _running(self, unit: str) -> Endpoint | None:
+        """By the one server among the unit's processes. Whoever owns them chose the words, so it is asked only where
+        the unit itself listens."""
+        group = self.manager.state(unit).cgroup
+        if not group or listeners() is None:
+            return None
+        found = {endpoint(argv) for argv in command_lines(group)}
+        seen = {replace(at, seen=True) for at in found if at.kind is not Kind.UNKNOWN and at.inside}
+        return seen.pop() if len(seen) == 1 else None
+
+    def ears(self, at: Endpoint, unit: str) -> Ears:
+        """Whether the unit itself listens where it is asked; `ours` is None where that cannot be told."""
+        group = self.manager.state(unit).cgroup
+        asks = at.kind not in (Kind.FOLLOWER, Kind.UNKNOWN)
+        return ears(at.host, at.port, group) if asks and at.inside and group else Ears(None)
+
+    def deaf(self, at: Endpoint, unit: str) -> str:
+        """Why an answer from there would not be the unit's; '' where it would, or where that cannot be told."""
+        heard = self.ears(at, unit)
+        if heard.ours is None and at.seen:
+            return f"whose server answers at {at.url} cannot be told"
+        if heard.ours is not False:
+            return ""
+        return (
+            stranger(at, unit, heard) if heard.other else f"{at.url} does not answer yet ({unit} listens nowhere there)"
+        )
 
     def restarted(self, unit: str, before: str, report: Report) -> State:
         """Wait for the new invocation that a queued restart brings. Raises Refused where none comes."""
@@ -88,14 +128,17 @@ class Proof:
         started, well_since = self.clock(), -1.0
         limit = min(timeout, self.limits.ready) if timeout > 0 else self.limits.ready
         at = self.endpoint(unit)
-        asked = at.kind not in (Kind.FOLLOWER, Kind.UNKNOWN)
-        needed = self.limits.steady if asked else self.limits.steady_unasked
         while True:
             now = self.clock()
             gone = self.gone(unit, invocation)
             if gone:
                 return Answer(False, gone, now - started)
             state = self.manager.state(unit)
+            if at.kind is Kind.UNKNOWN and at.inside:
+                at = self.endpoint(unit)  # once the server's process runs, its words tell
+                well_since = well_since if at.kind is Kind.UNKNOWN else -1.0
+            asked = at.kind not in (Kind.FOLLOWER, Kind.UNKNOWN)
+            needed = self.limits.steady if asked else self.limits.steady_unasked
             well, text = (state.up, f"unit is {state.active}")
             if well and asked:
                 well, text = self.healthy(unit, at)
@@ -120,14 +163,29 @@ class Proof:
             self.sleep(self.limits.tick)
 
     def healthy(self, unit: str, at: Endpoint) -> tuple[bool, str]:
-        return healthy(at)
+        """Whether the unit's own server says it is up, and what was seen."""
+        why = self.deaf(at, unit)
+        return (False, why) if why else healthy(at)
 
     def _put(self, unit: str, invocation: str) -> Answer:
-        return probe(self.endpoint(unit), self.limits.probe, lambda: self._gone_now(unit, invocation))
+        return self.ask(unit, lambda: self._gone_now(unit, invocation))
 
     def speed(self, unit: str) -> float:
         """Tokens per second as the unit runs now, 0 where that cannot be told."""
-        return speed(self.endpoint(unit), min(self.limits.baseline, self.limits.probe))
+        at = self.endpoint(unit)
+        return 0.0 if self.deaf(at, unit) else speed(at, min(self.limits.baseline, self.limits.probe))
+
+    def ask(self, unit: str, alive: Callable[[], str]) -> Answer:
+        """One request to the unit's own server. `alive`: why it is gone, '' while it is not."""
+        at = self.endpoint(unit)
+        if why := self.deaf(at, unit):
+            return Answer(False, why)
+        answer = probe(at, self.limits.probe, alive)
+        if at.kind in (Kind.FOLLOWER, Kind.UNKNOWN):
+            return answer
+        untold = self.manager.state(unit).cgroup and self.ears(at, unit).ours is None
+        note = f" ({at.url} is no socket of the unit's own: whose it is cannot be told)" if untold else ""
+        return replace(answer, asked=f"{at.kind} {at.url}", text=answer.text + note)
 
     def gone(self, unit: str, invocation: str) -> str:
         """Why the invocation is over, '' while it is not. Raises ByHand where it did not end by itself."""
@@ -169,6 +227,37 @@ class Proof:
             return ""
 
 
+def stranger(at: Endpoint, unit: str, heard: Ears) -> str:
+    """In words that another one than the unit listens there."""
+    return f"somebody else answers on port {at.port}: {heard.other}, not {unit}"
+
+
+def _hidden(held: Loaded, variables: Mapping[str, str]) -> bool:
+    """Whether the command holds a variable that may stand in a file which cannot be read here."""
+    words = [word for command in held.commands for word in command if Word(word, word).opaque]
+    names = {name for word in words for name in _NAME.findall(word.replace("$$", ""))}
+    return bool(names - variables.keys()) and any(_unreadable(path) for path, _ in held.environment_files)
+
+
+def _unreadable(path: str) -> bool:
+    try:
+        with open(path, "rb"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _proved(at: Endpoint, asked: str) -> Endpoint | None:
+    """The endpoint with the kind and place of an earlier proof put in."""
+    found = _ASKED.fullmatch(asked)
+    if found is None:
+        return None
+    tls, host, port = found["scheme"] == "https", found["host"].strip("[]"), int(found["port"])
+    return replace(at, kind=Kind(found["kind"]), host=host, port=port, tls=tls, note="", seen=True)
+
+
 def _listening(argv: tuple[str, ...], variables: Mapping[str, str]) -> Endpoint:
     path = config_path(argv, variables)
     file = load(path) if path else None
@@ -176,3 +265,6 @@ def _listening(argv: tuple[str, ...], variables: Mapping[str, str]) -> Endpoint:
 
 
 _UNKNOWN = "the command is not understood: only that the unit keeps running is checked"
+_HIDDEN = "a variable of the command may stand in a file that cannot be read here"
+_NAME = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
+_ASKED = re.compile(rf"(?P<kind>{'|'.join(Kind)}) (?P<scheme>https?)://(?P<host>\S+):(?P<port>[0-9]{{1,5}})")

@@ -20,10 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from triage.actions.address import Endpoint, Kind
 from triage.actions.deputy import ERRORS
 from triage.actions.described import loaded_of, number, plain, said, state_of, text_of, unit_of
 from triage.actions.place import Place
-from triage.actions.probe import Answer, Endpoint, Kind
+from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof
 from triage.model import Owner, Refused, Unit, Unreachable
 from triage.units.dropin import own_text
@@ -237,7 +238,7 @@ class TheirProof(Proof):
         super().__init__(TheirManager(session), limits)
         self.session = session
 
-    def endpoint(self, unit: str) -> Endpoint:
+    def endpoint(self, unit: str, asked: str = "") -> Endpoint:
         found = self.session.call("endpoint", unit)
         try:
             return Endpoint(Kind(found["kind"]), note=said(found["note"]))

@@ -382,7 +382,7 @@ def verify(unit: str, timeout: float, as_json: bool) -> None:
         "unit": name,
         "state": state.active,
         "kind": endpoint.kind,
-        "url": endpoint.url,
+        "url": endpoint.url if endpoint.port else None,
     }
     if state.up:
         try:
@@ -397,7 +397,8 @@ def verify(unit: str, timeout: float, as_json: bool) -> None:
     else:
         word = "answers" if found["proved"] and found["ok"] else "is up" if found["ok"] else "does not answer"
         took = f" in {found['seconds']} s" if found["seconds"] else ""
-        echo(f"{name} {word} at {endpoint.url}{took}: {found['text']}")
+        where = f" at {endpoint.url}" if endpoint.port else ""
+        echo(f"{name} {word}{where}{took}: {found['text']}")
     if not found["ok"]:
         sys.exit(1)
 

@@ -17,9 +17,9 @@ from triage.units.unitfile import PREFIXES, Command, Word, quoted, word
 
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash"))
 _SCRIPT_TAKERS = frozenset(("su", "runuser", "sg"))  # they hand `-c SCRIPT` to a shell
-_ENGINES = frozenset(("docker", "podman", "nerdctl"))
-_ELSEWHERE = frozenset(("systemd-run", "screen", "tmux", "kubectl", "ssh", "machinectl"))
-_NEW_ENVIRONMENT = frozenset(("sudo", "su", "doas"))
+ENGINES = frozenset(("docker", "podman", "nerdctl"))
+ELSEWHERE = frozenset(("systemd-run", "screen", "tmux", "kubectl", "ssh", "machinectl"))
+NEW_ENVIRONMENT = frozenset(("sudo", "su", "doas"))
 _MODULES = frozenset(("sglang.launch_server", "sglang"))
 ROUTERS = frozenset(("sglang_router.launch_router", "sglang.launch_router", "sglang_router.launch_server"))
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*m")
@@ -105,7 +105,7 @@ class Launch:
         """What throws the unit's variables away before the server starts, '' where nothing does."""
         before = self.command.words if self.script is not None else self.words[: self.start]
         names = [_base(item) for item in before]
-        found = next((name for name in names if name in _NEW_ENVIRONMENT), "")
+        found = next((name for name in names if name in NEW_ENVIRONMENT), "")
         if not found and "env" in names:
             after = names[names.index("env") + 1 :]
             found = "env -i" if {"-i", "-", "--ignore-environment"} & set(after[:1]) else ""
@@ -157,7 +157,7 @@ def _direct(index: int, command: Command) -> Launch | None:
     start = _start(texts)
     if start is None:
         return None
-    elsewhere = {text.rsplit("/", 1)[-1] for text in texts[:start]} & _ELSEWHERE
+    elsewhere = {text.rsplit("/", 1)[-1] for text in texts[:start]} & ELSEWHERE
     if elsewhere:
         raise Refused(f"{elsewhere.pop()} starts SGLang, outside of this unit's own processes")
     return Launch(index, command, command.words, start, texts[start - 1] == "serve")
@@ -234,7 +234,7 @@ def _optioned(words: tuple[Word, ...], at: int) -> int:
 def _verb(words: tuple[Word, ...]) -> int | None:
     """The word `run` or `exec` of a container's engine."""
     for at, item in enumerate(words):
-        if _base(item) in _ENGINES:
+        if _base(item) in ENGINES:
             verbs = (place for place in range(at + 1, len(words)) if words[place].text in ("run", "exec", "create"))
             return next(verbs, None)
     return None
@@ -246,14 +246,14 @@ def _instead(commands: tuple[Command, ...]) -> str:
     words = [item.text for item in command.words]
     if any(text in ROUTERS for one in commands for text in [item.text for item in one.words]):
         return "this unit starts the SGLang router, not a server: the server's flags have no place in it"
-    if program in _ENGINES and "compose" in words:
+    if program in ENGINES and "compose" in words:
         return f"{program} compose starts SGLang from its own file (docker-compose.yml or what -f names)"
-    if program in _ENGINES and "start" in words:
+    if program in ENGINES and "start" in words:
         name = words[-1]
         return f"container {name} keeps the flags that it was made with ({program} run or create), make it anew"
-    if program in _ENGINES:
+    if program in ENGINES:
         return f"{program} runs the image with its own entrypoint, which starts SGLang"
-    if program in _ELSEWHERE:
+    if program in ELSEWHERE:
         return f"{program} starts SGLang, outside of this unit's own processes"
     if program in _SHELLS and len(words) > 1:
         return f"{words[-1] if words[1].startswith('-') else words[1]} starts SGLang, a script of its own"
