@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triage.dashboard.logtext import MOST, flat, fold, shown
+from triage.dashboard.render import unbroken
 
 
 def test_markup_is_escaped() -> None:
@@ -51,3 +52,9 @@ def test_a_huge_line_is_cut_and_says_how_much_is_missing() -> None:
 
 def test_markup_in_a_hidden_characters_neighbourhood_is_escaped_too() -> None:
     assert "<b>" not in shown("\u202e<b>\x1b[1m<i>")
+
+
+def test_a_flags_name_is_kept_in_one_piece_and_nothing_is_let_through_by_it() -> None:
+    told = unbroken(shown("Set (--page-size 1) <b> a--b " + "--" + "x" * 60))
+    assert '(<span class="flag">--page-size</span> 1) &lt;b&gt; a--b --xxx' in told
+    assert told.count("<span") == 1

@@ -169,7 +169,7 @@ def _policy(settings: Settings) -> Iterator[Look]:
             "policy", "missing", f"{path} can be written by others than root", f"chown root {path}; chmod 644 {path}"
         )
     policy = Policy.load(path)
-    yield Look("policy", "ok", f"{path}: units {' '.join(policy.units)}")
+    yield Look("policy", "ok", f"{path}: units {' '.join(policy.units)}; of users {' '.join(policy.users) or 'none'}")
 
 
 def _webhooks(settings: Settings) -> Iterator[Look]:

@@ -114,6 +114,11 @@ def text_lines(text: str) -> Markup:
     return Markup("\n").join(shown(line) for line in text.split("\n"))
 
 
+def unbroken(html: Markup) -> Markup:
+    """A title as `shown` gives it, in which no line ends inside the name of a flag."""
+    return Markup(re.sub(r"(?<![\w-])--[a-z][a-z0-9-]{1,40}(?![\w-])", r'<span class="flag">\g<0></span>', str(html)))  # noqa: S704
+
+
 def slots(text: str) -> str:
     """A rule's text with the places that a log fills marked, where there is no log: `{asked}` is ‹asked›."""
     return PLACEHOLDER.sub(r"‹\1›", text)
@@ -152,6 +157,7 @@ class Templates:
             words=command_words,
             lines=text_lines,
             slots=slots,
+            unbroken=unbroken,
         )
         self._env.tests["weblink"] = weblink
 
