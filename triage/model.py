@@ -40,6 +40,10 @@ class Pending(Refused):
     """The answer is under way: ask again in a moment."""
 
 
+class Damaged(Refused):
+    """A file of root's own is not what root wrote: nothing that rests on it is done until a person has mended it."""
+
+
 class VerificationFailed(TriageError):
     """The change did not prove itself and was rolled back."""
 

@@ -24,6 +24,7 @@ from triage.inquiry import PATIENCE
 from triage.model import (
     ActionResult,
     ActionState,
+    Damaged,
     NotPermitted,
     Pending,
     Plan,
@@ -123,7 +124,7 @@ class Requester(Planner):
                 self.put_back(action, name, wanted.reason[:500])
             else:
                 self.rollback(action, name, "triage", reason=wanted.reason[:500])
-        except (Busy, Pending):
+        except (Busy, Damaged, Pending):
             raise
         except Refused as reason:
             self.store.not_taken_back(wanted.action, str(reason), now)

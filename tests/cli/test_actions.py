@@ -13,7 +13,7 @@ from click.testing import Result
 
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage.cli import actions as commands
-from triage.model import ActionState, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable, Verify
+from triage.model import ActionState, Damaged, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable, Verify
 from triage.planning import find_remedy
 from triage.request import Requester
 from triage.settings import load_settings
@@ -286,6 +286,25 @@ def test_the_worker_files_a_rollback_once_and_notes_what_it_cannot_file(
     again = WantedRollback(store.workarounds()[0].name, host, UNIT, 1, "came back", T0)
     requester.file_rollback(again, T0)
     assert any("changed by hand" in line.text for line in store.incident(1).timeline)
+
+
+def test_a_damaged_account_of_roots_puts_a_rollback_off_and_names_the_file(
+    store: Store, run: Type, root: Path, incident: int
+) -> None:
+    run("apply", "1", "--yes", "--root", str(root))
+    store.host = host = store.action("i1-1").host
+    requester = Requester(load_settings(), store, root=root)
+    damaged = requester.ledger.folder / "results" / "i1-0"
+    damaged.write_text("")
+    with pytest.raises(Damaged, match=str(damaged)):
+        requester.file_rollback(WantedRollback("i1-1", host, UNIT, 1, "came back", T0), T0)
+    said = run("rollback", "i1-1", "--yes", "--root", str(root))
+    assert said.exit_code == 3
+    assert f"{damaged} is damaged" in str(said.exception)
+    looks = json.loads(run("doctor", "--json").stdout)["items"]
+    assert any(str(damaged) in look["text"] for look in looks if look["name"] == "root's accounts")
+    damaged.unlink()
+    assert run("rollback", "i1-1", "--yes", "--root", str(root)).exit_code == 0
 
 
 def test_remedies_are_found_by_their_id_in_the_document(store: Store, incident: int) -> None:

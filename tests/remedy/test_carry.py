@@ -12,7 +12,7 @@ from tests.remedy.machine import NOW, UNIT, USELESS, Machine
 from triage.actions.policy import Policy
 from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof
-from triage.model import ActionResult, ActionState, Edit, Refused, Request, StepState
+from triage.model import ActionResult, ActionState, Damaged, Edit, Refused, Request, StepState
 from triage.units.dropin import standing
 
 CAP = Edit("cap-flag", "--speculative-dflash-block-size", 4)
@@ -377,3 +377,27 @@ def test_a_link_in_place_of_the_units_folder_is_refused(machine: Machine, tmp_pa
     record = machine.carry(request)
     assert record.result.state is ActionState.REFUSED
     assert list(elsewhere.iterdir()) == []
+
+
+def test_one_damaged_account_of_roots_stops_what_rests_on_it_and_is_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.manager.crash()
+    machine.carry(machine.apply_request())
+    undo, before = machine.rollback_request("i3-1", "i3-2"), machine.files()
+    damaged = machine.ledger.folder / "results" / "i3-0"
+    damaged.write_text("")
+    for request in (undo, replace(undo, action="i3-3", kind="retire")):
+        record = machine.carry(request)
+        assert record.result.state is ActionState.REFUSED
+        assert f"{damaged} is damaged (not JSON" in record.result.text
+        assert f"sudo mv {damaged} /root/" in record.result.text
+    assert machine.files() == before
+    with pytest.raises(Damaged, match="i3-0"):
+        machine.ledger.results()
+    found = machine.ledger.each()
+    assert [next(found).request.action for _ in range(3)] == ["i3-1", "i3-2", "i3-3"]
+    with pytest.raises(Damaged, match="i3-0"):
+        next(found)
+    machine.ledger.prune()
+    damaged.unlink()
+    assert machine.carry(replace(undo, action="i3-4")).result.state is ActionState.UNDONE

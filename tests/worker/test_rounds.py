@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, made_store, record
+from triage.actions.ledger import Ledger
 from triage.channels import Message, Sent
 from triage.model import ActionResult, ActionState, NotPermitted
 from triage.store import Busy, IncidentState, Store, WantedRollback
@@ -145,6 +146,21 @@ def test_accounts_that_cannot_be_read_stop_nothing_else(store: Store) -> None:
     assert done.errors == ["results"]
     assert done.events == 1
     assert done.pruned is not None
+    worker.close()
+
+
+def test_one_account_that_is_damaged_keeps_no_other_from_being_imported(store: Store, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.create()
+    (tmp_path / "ledger/results/a0").write_text("{")
+    sound = made_result()
+    request = replace(sound.request, seen_digest="a" * 64, result_digest="b" * 64)
+    ledger.write_result(replace(sound, request=request))
+    worker = Worker(store, results=ledger.each)
+    done = worker.run_once(AFTER)
+    assert done.imported == 1
+    (said,) = done.errors
+    assert said.startswith(f"{tmp_path / 'ledger/results/a0'} is damaged")
     worker.close()
 
 

@@ -27,7 +27,7 @@ from triage.actions.policy import Policy
 from triage.actions.readiness import Limits, Proof
 from triage.actions.spool import Spool
 from triage.actions.theirs import Session, TheirManager, TheirPlace, TheirProof
-from triage.model import ActionState, NotPermitted, Refused, Request, TriageError
+from triage.model import ActionState, Damaged, NotPermitted, Refused, Request, TriageError
 from triage.units.owners import owner_of
 from triage.units.systemctl import Folder, Manager, Systemd
 
@@ -51,6 +51,9 @@ def main(argv: list[str] | None = None) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX)
             clean = _work(options, ledger)
         return 0 if clean else _breathe()
+    except Damaged as error:  # of an action under way: it is taken up again when that file is mended
+        _log(str(error))
+        return _breathe()
     except TriageError as error:
         _log(str(error))
         return error.exit_code

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from triage.actions import durable, wire
-from triage.model import ActionResult, ActionState, NotPermitted, Refused, Request, Step, StepState
+from triage.model import ActionResult, ActionState, Damaged, NotPermitted, Refused, Request, Step, StepState
 from triage.units.dropin import mask
 
 CLAIMS, RESULTS, OLD = "claims", "results", "old"
@@ -72,12 +72,40 @@ class Ledger:
                 data = durable.read(folder, action)
         except FileNotFoundError:
             return None
-        return None if data is None else wire.load_result(data)
+        return None if data is None else self._load(action, data)
 
     def results(self) -> tuple[ActionResult, ...]:
-        """All of them, in the order of their numbers. Raises NotPermitted where root's folder may not be read."""
-        found = [wire.load_result(data) for _, data in self._files(RESULTS)]
-        return tuple(sorted(found, key=lambda result: (sequence(result), result.started)))
+        """All of them, in the order of their numbers. Raises NotPermitted where root's folder may not be read, Damaged
+        where one of them is none: what is in force is not known then."""
+        return tuple(self.each())
+
+    def each(self) -> Iterator[ActionResult]:
+        """All that can be read, in the order of their numbers; then raises Damaged where there are others."""
+        found, damaged = self._readable()
+        yield from found
+        if damaged:
+            raise Damaged("; ".join(damaged[:3]))
+
+    def _readable(self) -> tuple[list[ActionResult], list[str]]:
+        """Those that can be read, and what is wrong with the others."""
+        found, damaged = [], []
+        for name, data in self._files(RESULTS):
+            try:
+                found.append(self._load(name, data))
+            except Damaged as reason:
+                damaged.append(str(reason))
+        return sorted(found, key=lambda result: (sequence(result), result.started)), damaged
+
+    def _load(self, name: str, data: bytes) -> ActionResult:
+        try:
+            return wire.load_result(data)
+        except Refused as reason:
+            path = self.folder / RESULTS / name
+            raise Damaged(
+                f"{path} is damaged ({reason}): what is in force is not known, and nothing is begun. Put it back from "
+                f"a backup; else look at its unit (triage actions show {name}, systemctl cat UNIT), take away by hand "
+                f"what it left there, and sudo mv {path} /root/"
+            ) from None
 
     def names(self) -> frozenset[str]:
         """Every action name ever used here."""
@@ -85,7 +113,8 @@ class Ledger:
 
     def prune(self) -> None:
         """Refusals changed nothing; only the newest are kept, or a flood would fill the disk."""
-        refused = [result.request.action for result in self.results() if result.state is ActionState.REFUSED]
+        found, _ = self._readable()
+        refused = [result.request.action for result in found if result.state is ActionState.REFUSED]
         with durable.opened(self.folder, RESULTS) as folder:
             for action in refused[:-_KEPT_REFUSALS]:
                 durable.remove(folder, action)
@@ -147,7 +176,8 @@ class Record:
         with ledger.opening:
             found = ledger.result(request.action)
             if found is None:
-                number = 1 + max((sequence(result) for result in ledger.results()), default=0)
+                others, _ = ledger._readable()
+                number = 1 + max((sequence(result) for result in others), default=0)
                 kept = {"sequence": str(number)}
                 time = clock()
                 claimed = Step("claim", StepState.DONE, time)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from triage.cli.identity import USER, enter
-from triage.model import InputError, TriageError
+from triage.model import Damaged, InputError, TriageError
 from triage.settings import Settings, setting_files
 
 State = Literal["ok", "note", "missing"]
@@ -46,7 +46,7 @@ def checkup() -> tuple[Look, ...]:
         )
         return (Look("settings", "missing", str(error), mend), *_library())
     looks: list[Look] = []
-    for look in (_settings, _rules, _library, _journal, _database, _services, _apply, _policy, _webhooks):
+    for look in (_settings, _rules, _library, _journal, _database, _services, _apply, _accounts, _policy, _webhooks):
         try:
             looks += _ask(look, settings)
         except (TriageError, OSError) as error:
@@ -151,6 +151,16 @@ def _apply(settings: Settings) -> Iterator[Look]:
     else:
         mend = f"systemctl reset-failed {APPLY} triage-apply.service; systemctl enable --now {APPLY}"
         yield Look(APPLY, "missing", f"{state}: remedies are not carried out", mend)
+
+
+def _accounts(settings: Settings) -> Iterator[Look]:
+    """Root's accounts of its actions: one that cannot be read stops them all."""
+    from triage.actions.ledger import Ledger
+
+    try:
+        Ledger(settings.apply_dir).results()
+    except Damaged as error:
+        yield Look("root's accounts", "missing", str(error))
 
 
 def _policy(settings: Settings) -> Iterator[Look]:

@@ -34,7 +34,7 @@ def make_worker(settings: Settings, requester: Requester, *, shadow: bool = Fals
     return Worker(
         requester.store,
         open_channels(settings),
-        results=requester.ledger.results,
+        results=requester.ledger.each,
         file_rollback=requester.file_rollback,
         settle_abandoned=requester.settle_abandoned,
         decide=deciding.round,
