@@ -448,6 +448,15 @@ def test_an_abort_of_the_c_library_is_one(text):
     assert root_of(head, text).cause.message == text
 
 
+@pytest.mark.parametrize(("said", "name"), [("Bus error", "SIGBUS"), ("Illegal instruction", "SIGILL")])
+@pytest.mark.parametrize("shell", ["", "/opt/run.sh: line 14:  4242 "])
+def test_the_shells_word_for_a_signal_is_the_root_where_nothing_else_is(said, name, shell):
+    head = "[2026-11-29 12:00:12 TP0] Load weight begin. avail mem=138.20 GB"
+    assert root_of(head, f"{shell}{said}              (core dumped) python3 -m x").cause.exception == name
+    quoted = f"[2026-11-29 12:00:12] Receive: obj=GenerateReqInput(text='{said} (core dumped)')"
+    assert not crashes_of(f"{head}\n{quoted}\n".encode())
+
+
 NOON = 1_795_953_612_000_000
 PREFIXES = (
     ("2026-11-29T12:00:12.000000000Z ", None, None, NOON),

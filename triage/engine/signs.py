@@ -90,6 +90,10 @@ def _fault(match: re.Match[str], text: str) -> Sign:
     return Sign("native", Kind.NATIVE, Role.ROOT, word, text, "Python's fault handler wrote it")
 
 
+def _shell(match: re.Match[str], text: str) -> Sign:
+    return Sign("native", Kind.NATIVE, Role.ROOT, _FAULTS[match["what"]], text, "the shell's word for its end")
+
+
 def _terminate(match: re.Match[str], text: str) -> Sign:
     return Sign("native", Kind.NATIVE, Role.ROOT, "SIGABRT", text, f"an uncaught C++ exception, {match['name']}")
 
@@ -209,6 +213,12 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         "Segmentation fault",
         r"(?:\*+ )?(?:Process received signal )?Segmentation fault",
         _native("SIGSEGV", "the shell's or a handler's word"),
+    ),
+    (
+        "(core dumped)",
+        r"(?:[\w./-]{1,80}: line \d+: +\d+ )?(?P<what>Aborted|Bus error|Illegal instruction|Segmentation fault|"
+        r"Floating[ -]point exception) +\(core dumped\)",
+        _shell,
     ),
     ("Caught signal", _BEFORE + r"Caught signal 11 \(Segmentation fault", _native("SIGSEGV", "UCX wrote it")),
     ("Caught signal", _BEFORE + r"Caught signal 7 \(Bus error", _native("SIGBUS", "UCX wrote it")),
