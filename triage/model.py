@@ -477,6 +477,7 @@ class UnitFile:
     path: str
     text: str
     mode: int = 0o644
+    readers: tuple[str, ...] = ()  # where it is not for all: its group and whom its ACL names, as g:998 and u:997
 
 
 @dataclass(frozen=True, slots=True)

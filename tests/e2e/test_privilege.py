@@ -241,3 +241,19 @@ def test_a_flood_of_bad_requests_is_eaten_and_the_next_one_is_judged_as_ever(att
     attacker.file(attacker.request(result_digest="0" * 64))
     attacker.settled()
     assert "shown" in attacker.refusals()["1"]
+
+
+def test_a_unit_that_is_not_for_all_is_cured_and_taken_back(triage: Installed) -> None:
+    server = Server(triage.box, "closed", 31985)
+    triage.box.run(f"chgrp triage {server.path}; chmod 640 {server.path}")
+    server.crash()
+    number = triage.incident(server)
+    drop_in = f"{server.path}.d/zzz-triage.conf"
+    try:
+        triage.cli("apply", str(number), "--yes", "--no-verify", timeout=60)
+        assert triage.box.run(["cat", drop_in], user="triage").code == 0
+        assert triage.box.run(["cat", drop_in], user="sglang", check=False).code != 0
+        triage.cli("rollback", f"i{number}-1", "--yes", timeout=60)
+        assert triage.box.run(["test", "-e", drop_in], check=False).code == 1
+    finally:
+        server.stop()

@@ -11,6 +11,7 @@ is done), back (a kill: go on restoring). Each deed looks first at what is there
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ from triage.units.dropin import (
     check_own_file,
     files_digest,
     in_force,
+    may_read,
     mode,
     render,
     standing,
@@ -37,6 +39,7 @@ from triage.units.dropin import (
     with_drop_in,
 )
 from triage.units.edits import Draft, draft
+from triage.units.readers import among
 from triage.units.systemctl import Manager
 from triage.units.unitfile import digest, effective, systemctl_of, unit_digest
 
@@ -139,6 +142,7 @@ class Carrier:
             said = self.manager.verify(unit, with_drop_in(unit, rendered.text))
             if said:
                 raise Refused(f"systemd-analyze verify objects: {'; '.join(said)[:400]}")
+        self._check_readable(unit)
         with record.step("leftovers"):
             self._check_leftovers(record)
         old = self.place.read(unit.name)
@@ -152,6 +156,7 @@ class Carrier:
             folder_is_ours="1" if known.made_folder else "0",
             was=self._was(unit.name),
             files_digest=files_digest(unit),
+            readers=",".join(may_read(unit)),
         )
         return True
 
@@ -169,6 +174,17 @@ class Carrier:
             raise Refused(f"{request.unit} is another name of {unit.name}: use that")
         if unit_digest(unit) != request.seen_digest:
             raise Refused(f"{unit.name} was changed since the plan was made, nothing was touched: plan again")
+
+    def _check_readable(self, unit: Unit) -> None:
+        """What user triage cannot read it cannot plan to take back."""
+        group = os.stat(self.ledger.folder).st_gid
+        if self.root or self.owner or not group or mode(unit) & 0o004 or among(may_read(unit), group):
+            return
+        closed = next(file.path for file in unit.files if not file.mode & 0o004)
+        raise Refused(
+            f"{self.place.path(unit.name)} would be as closed as {closed}, and user triage could not take it back: "
+            f"setfacl -m u:triage:r for each file of the unit that is not for all"
+        )
 
     def _check_leftovers(self, record: Record) -> None:
         """A port or memory that an earlier run still holds would be blamed on the change."""
@@ -219,7 +235,7 @@ class Carrier:
         if request.kind != "rollback" and request.verify and record.kept["was"] == "up":
             self._baseline(record)
         with record.step("write"):
-            self._write(record, rendered.text, mode(unit))
+            self._write(record, rendered.text, unit)
         if not self.manager.live:
             state = ActionState.UNVERIFIED if request.kind == "apply" else ActionState.UNDONE
             record.skip("restart", f"files below {self.root} only: nothing is reloaded or restarted")
@@ -299,7 +315,7 @@ class Carrier:
         )
         record.settle(ActionState.UNVERIFIED, text, request.result_digest)
 
-    def _write(self, record: Record, text: str, bits: int) -> None:
+    def _write(self, record: Record, text: str, files: Unit) -> None:
         unit, now = record.request.unit, self._digest(record.request.unit)
         if now not in (record.request.result_digest, record.kept["old_digest"]):
             raise Refused(f"{self.place.path(unit)} was changed by hand while the action was under way")
@@ -307,7 +323,7 @@ class Carrier:
             return  # written before the kill
         if text:
             self.place.make_folder(unit)
-            self.place.write(unit, text.encode("utf-8", "surrogateescape"), bits)
+            self.place.write(unit, text.encode("utf-8", "surrogateescape"), mode(files), may_read(files))
         else:
             self.place.remove(unit, folder_too=record.kept["folder_is_ours"] == "1")
 
@@ -428,7 +444,8 @@ class Carrier:
         if data is None or digest(data.decode("utf-8", "surrogateescape")) != old:
             raise Refused("the saved bytes are gone")
         self.place.make_folder(unit)
-        self.place.write(unit, data, int(record.kept["old_mode"], 8))
+        readers = tuple(filter(None, record.kept.get("readers", "").split(",")))
+        self.place.write(unit, data, int(record.kept["old_mode"], 8), readers)
 
     def _close_target(self, record: Record) -> None:
         """What was undone says so in its own result too."""

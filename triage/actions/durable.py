@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _ROOM = 1 << 16  # bytes: less is full, since the last small files may have fitted
@@ -29,8 +29,10 @@ def opened(trusted: Path, *names: str) -> Iterator[int]:
         os.close(handle)
 
 
-def write(folder: int, name: str, data: bytes, mode: int) -> None:
-    """The whole content under that name, on the disk when this returns; a kill leaves the old file or the new one."""
+def write(folder: int, name: str, data: bytes, mode: int, prepare: Callable[[int], None] = lambda handle: None) -> None:
+    """The whole content under that name, on the disk when this returns; a kill leaves the old file or the new one.
+
+    `prepare` gets the open file before it has its name."""
     part = f".{name}.tmp"  # hidden: neither systemd nor a path unit takes it for the file
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part, dir_fd=folder)
@@ -41,6 +43,7 @@ def write(folder: int, name: str, data: bytes, mode: int) -> None:
             file.write(data)
             file.flush()
             os.fchmod(handle, mode)
+            prepare(handle)
             os.fsync(handle)
         os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:  # a full disk, say: what there is of it goes

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from triage.actions import durable
 from triage.model import Owner, Refused
+from triage.units.readers import admit
 from triage.units.unitfile import DROP_IN, drop_in_path
 
 
@@ -57,9 +58,11 @@ class Place:
             os.fsync(folder)
         return True
 
-    def write(self, unit: str, data: bytes, mode: int) -> None:
+    def write(self, unit: str, data: bytes, mode: int, readers: tuple[str, ...] = ()) -> None:
+        """`readers`: whom to let read a file whose mode is not for all (`UnitFile.readers`)."""
+        named = () if mode & 0o004 else readers
         with self._writing(unit), durable.opened(self.above, self._name(unit)) as folder:
-            durable.write(folder, DROP_IN, data, mode)
+            durable.write(folder, DROP_IN, data, mode & ~0o070 if named else mode, lambda handle: admit(handle, named))
 
     def remove(self, unit: str, *, folder_too: bool) -> None:
         """Without the file; without the folder too where triage made it and nothing else is in it."""

@@ -224,7 +224,7 @@ class TheirPlace(Place):
     def make_folder(self, unit: str) -> bool:
         return self.session.call("make_folder", unit) is True
 
-    def write(self, unit: str, data: bytes, mode: int) -> None:
+    def write(self, unit: str, data: bytes, mode: int, readers: tuple[str, ...] = ()) -> None:
         self.session.call("write", unit, data.decode("utf-8", "surrogateescape"), mode)
 
     def remove(self, unit: str, *, folder_too: bool) -> None:

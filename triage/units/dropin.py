@@ -201,6 +201,13 @@ def mode(unit: Unit) -> int:
     return bits | 0o600
 
 
+def may_read(unit: Unit) -> tuple[str, ...]:
+    """Who besides its owner may read all of the unit's files, where one of them is not for all (`UnitFile.readers`)."""
+    closed = [file for file in unit.files if not own_drop_in(file.path) and not file.mode & 0o004]
+    common = set.intersection(*(set(file.readers) for file in closed)) if closed else set()
+    return tuple(sorted(common))
+
+
 def _text(state: Draft, actions: tuple[InForce, ...], root: str) -> str:
     lines = ["# Written by triage, whole, from the actions below. Changed by hand, it is left alone from then on."]
     for action in actions:

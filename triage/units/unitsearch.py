@@ -16,6 +16,7 @@ from glob import glob
 from pathlib import Path
 
 from triage.model import NotPermitted, Refused, TriageError, Unit, UnitFile
+from triage.units.readers import readers
 from triage.units.unitfile import drop_in_path, effective, specifiers
 
 _FOLDERS = (
@@ -56,17 +57,17 @@ def read_files(paths: tuple[str, ...]) -> tuple[UnitFile, ...]:
     files = []
     for path in paths:
         try:
-            bits = os.stat(path).st_mode
-            if not stat.S_ISREG(bits):
+            facts = os.stat(path)
+            if not stat.S_ISREG(facts.st_mode):
                 raise Refused(f"{path} is no plain file")
-            data, mode = Path(path).read_bytes(), bits & 0o777
+            data, mode = Path(path).read_bytes(), facts.st_mode & 0o777
         except PermissionError:
             raise NotPermitted(
                 f"{path} may not be read by this user: sudo setfacl -m u:triage:r {path} lets triage read it"
             ) from None
         except FileNotFoundError:
             raise Refused(f"{path} is gone: systemctl daemon-reload, then try again") from None
-        files.append(UnitFile(path, data.decode("utf-8", "surrogateescape"), mode))
+        files.append(UnitFile(path, data.decode("utf-8", "surrogateescape"), mode, readers(path, facts)))
     return tuple(files)
 
 
