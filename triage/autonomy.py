@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from triage.ladder import check_evidence, first_plan
-from triage.model import Level, Pending, Plan, Refused, TriageError
+from triage.model import Busy, Level, Pending, Plan, Refused, TriageError
 from triage.poison import check_poison
 from triage.rulebase.rule import Rule
 from triage.settings import WINDOW, Autonomy
@@ -138,12 +138,12 @@ class Deciding:
         return done
 
     def _decide(self, crash: CrashRow, level: Level, now: int) -> bool:
-        """False where that has to wait: the server is being asked for its flags, and the worker waits for nobody."""
+        """False where that has to wait, for the server's flags or another action's end: the worker waits for nobody."""
         incident = self._store.incident(crash.incident).incident
         decision = Decision(crash.number, crash.incident, crash.unit, crash.rule or "", level, decided_at=now)
         try:
             plan = self._plan(incident, crash, now)
-        except Pending:
+        except (Busy, Pending):
             return False
         except TriageError as reason:
             self._keep(replace(decision, verdict=Verdict.HELD, text=str(reason)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from triage.model import ActionState, Pending, Plan, Refused, Tried
+from triage.model import ActionState, Busy, Pending, Plan, Refused, Tried
 from triage.units.dropin import NOT_SET
 from triage.units.edits import DoesNotFit
 
@@ -29,7 +29,8 @@ def check_evidence(document: Mapping[str, Any]) -> None:
 def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan]) -> tuple[Plan, tuple[str, ...]]:
     """`plan` raises Refused where a remedy does not fit the unit or the policy: the next one is looked at then.
 
-    Raises Refused with all the reasons where none is taken, Pending where that cannot be told yet."""
+    Raises Refused with all the reasons where none is taken, Pending where that cannot be told yet, Busy while the unit
+    is acted on."""
     passed: list[str] = []
     refusals: set[str] = set()
     better = False
@@ -47,7 +48,7 @@ def first_plan(ladder: Sequence[Mapping[str, Any]], plan: Callable[[str], Plan])
                 if not found.failed_before:
                     return found, tuple(passed)
                 passed.append(f"{rung['id']} does not fit here: {found.failed_before}")
-            except Pending:  # no reason against it: whoever asked asks again
+            except (Busy, Pending):  # no reason against it: whoever asked asks again
                 raise
             except Refused as reason:
                 refusals.add(str(reason))

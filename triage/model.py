@@ -36,6 +36,10 @@ class Refused(TriageError):
     exit_code = 3
 
 
+class Busy(Refused):
+    """Another action of the unit is not settled yet: the same may be asked again later."""
+
+
 class Pending(Refused):
     """The answer is under way: ask again in a moment."""
 

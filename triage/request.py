@@ -13,9 +13,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from triage.actions import durable
 from triage.actions.spool import Spool
@@ -24,6 +26,7 @@ from triage.inquiry import PATIENCE
 from triage.model import (
     ActionResult,
     ActionState,
+    Busy,
     Damaged,
     NotPermitted,
     Pending,
@@ -36,7 +39,7 @@ from triage.model import (
 )
 from triage.planning import LONG_AGO, PATH_UNIT, Planner
 from triage.settings import Settings
-from triage.store import ActionRow, Busy, Store, WantedRollback
+from triage.store import ActionRow, IncidentRow, Store, WantedRollback
 from triage.units.dropin import standing
 from triage.units.unitfile import own_drop_in
 
@@ -65,6 +68,16 @@ class Requester(Planner):
         self.clock = clock
         self._spools = (Spool(settings.spool), Spool(settings.state_dir / "folders" / "spool"))
         self._child: subprocess.Popen[bytes] | None = None
+
+    def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan:
+        """As `Planner`. Raises Busy while the unit is acted on: what lies there then is half of somebody's action."""
+        self._check_free(incident.unit or "")
+        return super().plan(incident, document, remedy, name, time)
+
+    def plan_rollback(self, action: ActionRow, name: str, time: int, *, retire: bool = False) -> Plan:
+        """As `Planner`. Raises Busy while the unit is acted on."""
+        self._check_free(action.unit)
+        return super().plan_rollback(action, name, time, retire=retire)
 
     def apply(self, plan: Plan, name: str, time: int, who: str, *, verify: bool = True) -> None:
         """File it under that name, recorded in the store first."""
@@ -177,15 +190,19 @@ class Requester(Planner):
 
     def under_way(self, unit: str) -> str:
         """The action that is asked for or carried out on that unit, '' where there is none."""
+        return next((request.action for request in self._acting(unit)), "")
+
+    def _acting(self, unit: str) -> Iterator[Request]:
         for request in (*self.ledger.claims(), *self.spool.waiting_requests()):
             if request.unit == unit and request.root == self._root:
-                return request.action
-        return ""
+                yield request
 
     def _check_free(self, unit: str) -> None:
         """One action at a time: two plans of one moment cannot both be what the operator saw."""
-        if busy := self.under_way(unit):
-            raise Busy(f"{busy} is under way on {unit}: wait for its end (triage actions show {busy})")
+        for request in self._acting(unit):
+            since = datetime.fromtimestamp(request.time / 1_000_000, UTC).strftime("%H:%M:%S UTC")
+            name = request.action
+            raise Busy(f"{name} is under way on {unit} since {since}: wait for its end (triage actions show {name})")
 
     def _request(self, plan: Plan, name: str, time: int, reason: str) -> Request:
         return Request(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from triage.channels import Channel, Message
-from triage.model import ActionResult, Pending, TriageError
+from triage.model import ActionResult, Busy, Pending, TriageError
 from triage.prover import Prover
-from triage.store import Busy, DueDelivery, Pruned, Store, WantedRollback
+from triage.store import DueDelivery, Pruned, Store, WantedRollback
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

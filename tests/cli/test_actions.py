@@ -13,7 +13,18 @@ from click.testing import Result
 
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage.cli import actions as commands
-from triage.model import ActionState, Damaged, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable, Verify
+from triage.model import (
+    ActionState,
+    Busy,
+    Damaged,
+    Edit,
+    InputError,
+    NotPermitted,
+    Outcome,
+    Refused,
+    Unreachable,
+    Verify,
+)
 from triage.planning import find_remedy
 from triage.request import Requester
 from triage.settings import load_settings
@@ -226,18 +237,28 @@ class Idle:
 
 
 def test_one_action_at_a_time_on_a_unit(
-    store: Store, root: Path, incident: int, monkeypatch: pytest.MonkeyPatch
+    run: Type, store: Store, root: Path, incident: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requester = Requester(load_settings(), store, root=root)
     monkeypatch.setattr(requester, "_start_one_shot", lambda: Idle())
     view = store.incident(1)
     document = view.crashes[0].document
-    requester.apply(requester.plan(view.incident, document, "no-graph", "i1-1", T0), "i1-1", T0, "me")
+    plan = requester.plan(view.incident, document, "no-graph", "i1-1", T0)
+    requester.apply(plan, "i1-1", T0, "me")
     assert requester.action_name(1) == "i1-2"
-    with pytest.raises(Refused, match="i1-1 is under way"):
-        requester.apply(requester.plan(view.incident, document, "no-graph", "i1-2", T0), "i1-2", T0, "me")
-    with pytest.raises(Refused, match="exists already"):
-        requester.apply(requester.plan(view.incident, document, "no-graph", "i1-1", T0), "i1-1", T0, "me")
+    under_way = f"^i1-1 is under way on {UNIT} since [0-9:]{{8}} UTC: wait"
+    for name, reason in (("i1-2", under_way), ("i1-1", "exists already")):
+        with pytest.raises(Refused, match=reason):
+            requester.apply(plan, name, T0, "me")
+    with pytest.raises(Busy, match=under_way):  # even where root's half-done file lies there, nobody is told to move it
+        requester.plan(view.incident, document, "no-graph", "i1-2", T0)
+    with pytest.raises(Busy, match=under_way):
+        requester.plan_rollback(store.action("i1-1"), "i1-2", T0)
+    drop_in(root).parent.mkdir()
+    drop_in(root).write_text("[Service]\n")
+    for words in (("apply", "1", "--dry-run"), ("rollback", "i1-1", "--yes")):
+        result = run(*words, "--root", str(root))
+        assert (result.exit_code, str(result.exception)[:17]) == (3, "i1-1 is under way")
 
 
 def test_a_full_disk_of_roots_side_is_named(

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, made_store, record
-from triage.model import ActionResult, ActionState, NotPermitted, Refused, Request, Verify
+from triage.model import ActionResult, ActionState, Busy, NotPermitted, Refused, Request, Verify
 from triage.request import ABANDONED, Requester
 from triage.settings import Guards, Settings
-from triage.store import Busy, Store
+from triage.store import Store
 
 HOUR = 3600 * SECOND
 LOOSE = Guards(signature_per_day=99, unit_per_day=99, host_per_day=99, breaker_actions=99)

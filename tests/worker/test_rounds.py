@@ -12,8 +12,8 @@ import pytest
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, made_store, record
 from triage.actions.ledger import Ledger
 from triage.channels import Message, Sent
-from triage.model import ActionResult, ActionState, NotPermitted
-from triage.store import Busy, IncidentState, Store, WantedRollback
+from triage.model import ActionResult, ActionState, Busy, NotPermitted
+from triage.store import IncidentState, Store, WantedRollback
 from triage.worker import DAY, PRUNE_EVERY, Worker
 
 AFTER = T0 + 60 * SECOND

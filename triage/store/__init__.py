@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from triage.document import finding_document
 from triage.model import (
     ActionResult,
+    Busy,
     Context,
     Finding,
     FindingEvent,
@@ -65,7 +66,6 @@ if TYPE_CHECKING:  # reading settings costs as much as opening the database
 __all__ = [
     "ActionRow",
     "Breaker",
-    "Busy",
     "Counter",
     "CrashRow",
     "Decision",
@@ -92,10 +92,6 @@ __all__ = [
     "WantedRollback",
     "open_store",
 ]
-
-
-class Busy(Refused):
-    """Another action of the unit is not settled yet: the same may be asked again later."""
 
 
 def open_store(settings: Settings, *, upgrade: bool = False, read_only: bool = False) -> Store:
