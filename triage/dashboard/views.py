@@ -78,7 +78,13 @@ def _fitting(rule: Rule, row: IncidentRow) -> list[str]:
     """Titles of the rungs that may be applied, as far as the row tells; the incident's page knows the flags too."""
     if row.state is IncidentState.RESOLVED or not row.outcome.actionable:
         return []
-    rungs = (rung for rung in rule.remedies if rung.edits and (not rung.phases or row.phase in rung.phases))
+    rungs = (
+        rung
+        for rung in rule.remedies
+        if rung.edits
+        and (not rung.phases or row.phase in rung.phases)
+        and (not rung.outcomes or row.outcome in rung.outcomes)
+    )
     # One whose title takes words from the log cannot be told here, nor whether the log has them.
     return [rung.title for rung in rungs if "{" not in rung.title]
 

@@ -207,6 +207,8 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
         return f"the log does not tell the {untold[0].replace('_', ' ')} that it is about"
     if text.phases and crash.phase not in text.phases:
         return f"it helps only in {' or '.join(text.phases)}, this one came in {crash.phase}"
+    if text.outcomes and crash.outcome not in text.outcomes:
+        return f"it helps only where the outcome is {' or '.join(text.outcomes)}, here it is {crash.outcome}"
     if text.release and release and not covers(text.release, release):
         return f"it is for sglang {text.release}, this is {release}"
     if release and text.kind in ("upgrade", "downgrade") and text.versions and _is_among(release, text.versions):

@@ -134,6 +134,7 @@ class RemedyText:
     requires: tuple[str, ...] = ()  # flags the server has to run with
     conflicts: tuple[str, ...] = ()  # flags it must not run with
     phases: tuple[Phase, ...] = ()  # `when`: only in these phases
+    outcomes: tuple[Outcome, ...] = ()  # `when`: only where the crash became this
     flags: tuple[FlagCondition, ...] = ()  # `when`: only if the server's flags say so
     release: str | None = None  # `when`: only for these releases, where names of flags changed
     forks: tuple[str, ...] = ()  # flags and variables that only forks have

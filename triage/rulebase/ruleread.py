@@ -216,7 +216,7 @@ def _remedy(r: Reader, node: Node) -> RemedyText:
     keys = r.mapping(node, _REMEDY, ("id", "kind", "title", "cost", "confirmed"), what="a remedy")
     kind = r.text(keys.get("kind"))
     known = "kind" not in keys or r.one_of(keys["kind"], kind, KINDS)
-    when = r.mapping(keys["when"], ("phase", "flags", "release"), what="when") if "when" in keys else {}
+    when = r.mapping(keys["when"], ("phase", "outcome", "flags", "release"), what="when") if "when" in keys else {}
     edits = tuple(_edit(r, item, kind) for item in r.items(keys.get("edits")))
     versions = _requirement(r, keys.get("versions"))
     if keys and known and kind in EDITABLE and not edits:
@@ -237,6 +237,7 @@ def _remedy(r: Reader, node: Node) -> RemedyText:
         requires=_names(r, keys.get("requires")),
         conflicts=_names(r, keys.get("conflicts")),
         phases=r.choices(when.get("phase"), Phase),
+        outcomes=r.choices(when.get("outcome"), Outcome),
         flags=_conditions(r, when.get("flags")),
         release=_specifier(r, when.get("release")),
         forks=r.texts(keys.get("forks")),
