@@ -52,7 +52,7 @@ from triage.units.flags import spelled
 from triage.units.owners import owner_of
 from triage.units.servers import installed
 from triage.units.systemctl import Folder, Manager, NotKnown, Systemd, is_active
-from triage.units.unitfile import effective
+from triage.units.unitfile import drop_in_path, effective
 from triage.units.userunits import find_user_unit, instruct
 from triage.views import PATIENCE as VIEW_PATIENCE
 from triage.views import Seen, Views
@@ -218,7 +218,14 @@ class Planner:
         if action.name not in {item.action for item in known.actions} and (where := self._elsewhere(action.name)):
             raise Refused(f"{action.name} was applied {where}")
         manager = self.manager_of(action.owner)
-        unit = manager.read_unit(action.unit)
+        try:
+            unit = manager.read_unit(action.unit)
+        except NotKnown:
+            if retire or action.owner is not None:
+                raise
+            gone = Unit(action.unit, ())  # root sees the same, and closes what stands in the file
+            undo = plan_rollback(gone, known, action.name, action=name, now=time, root=self._root)
+            return replace(undo, notes=(f"{self._orphaned(action.unit)}: all that stands in it is closed",))
         undo = plan_rollback(unit, known, action.name, action=name, now=time, root=self._root)
         undo = replace(undo, notes=(*undo.notes, *filter(None, (self._lifted(unit.name, manager),))))
         return replace(undo, verify=self._proof_of(action)) if retire else undo
@@ -233,8 +240,17 @@ class Planner:
             results = [result for ledger in self.others for result in ledger.results()]
             known = standing(results, action.unit, action.root, action.owner)
             return outdated(manager.read_unit(action.unit), known)
+        except NotKnown:
+            return "" if action.owner else f"{self._orphaned(action.unit)}: triage rollback {action.name}"
         except (TriageError, OSError):
             return ""
+
+    @staticmethod
+    def _orphaned(unit: str) -> str:
+        """In words that a unit of the system is gone, and what of triage's is left."""
+        path = drop_in_path(unit)
+        left = "is left, a rollback removes it" if os.path.lexists(path) else "is gone too"
+        return f"{unit} is not known to systemd any more, {path} {left}"
 
     def release(self, unit: str, owner: int | None = None) -> str | None:
         """Of SGLang, as installed for that unit; None where its files do not tell."""

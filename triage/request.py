@@ -41,7 +41,8 @@ from triage.planning import LONG_AGO, PATH_UNIT, Planner
 from triage.settings import Settings
 from triage.store import ActionRow, IncidentRow, Store, WantedRollback
 from triage.units.dropin import standing
-from triage.units.unitfile import own_drop_in
+from triage.units.systemctl import NotKnown
+from triage.units.unitfile import drop_in_path, own_drop_in
 
 ABANDONED = 60 * 1_000_000  # microseconds after which what was reserved and lies nowhere will never be filed
 PICKED_UP = 30.0  # seconds in which root's side takes a request; after that it is withdrawn
@@ -116,7 +117,12 @@ class Requester(Planner):
         """Whether triage's file lies there. A user's unit is seldom looked at; what is missing then is looked for
         again."""
         for age in (LONG_AGO, 60.0) if action.owner is not None else (0.0,):
-            unit = self.manager_of(action.owner, age=age, patience=0).read_unit(action.unit)
+            try:
+                unit = self.manager_of(action.owner, age=age, patience=0).read_unit(action.unit)
+            except NotKnown:  # the whole unit was removed, and perhaps the file with it
+                if action.owner is not None:
+                    raise
+                return os.path.lexists(drop_in_path(action.unit))
             if any(own_drop_in(file.path) for file in unit.files):
                 return True
         return False

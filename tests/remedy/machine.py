@@ -15,11 +15,11 @@ from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof, Report
-from triage.model import Edit, Plan, Request, Unit
+from triage.model import Edit, Plan, Refused, Request, Unit
 from triage.remedy import plan, plan_rollback
 from triage.units.dropin import standing
 from triage.units.processes import Leftover
-from triage.units.systemctl import Folder, Loaded, State
+from triage.units.systemctl import Folder, Loaded, NotKnown, State
 from triage.units.unitfile import effective, own_drop_in
 
 UNIT = "sglang-k26-dflash.service"
@@ -56,13 +56,19 @@ class FakeManager:
         os.replace(part, self.file)
 
     def read_unit(self, name: str) -> Unit:
-        return self.disk.read_unit(name)
+        try:
+            return self.disk.read_unit(name)
+        except Refused as reason:
+            raise (NotKnown(str(reason)) if "is in none of" in str(reason) else reason) from None
 
     def verify(self, before: Unit, after: Unit) -> tuple[str, ...]:
         return self.objections
 
     def reload(self) -> None:
-        found = effective(self.read_unit(UNIT), with_drop_in=True)
+        try:
+            found = effective(self.read_unit(UNIT), with_drop_in=True)
+        except NotKnown:
+            return
         facts = self.facts()
         words = [list(command.argv) for command in found.commands]
         environment = dict(found.environment)

@@ -24,6 +24,7 @@ from tests.remedy.fixtures import DISABLE_GRAPH
 from tests.remedy.machine import UNIT, USELESS, FakeProof, Machine, as_request
 from tests.store.made import closed, made_finding, record
 from triage.actions.probe import Answer
+from triage.debt import EVERY, Collector
 from triage.model import ActionResult, ActionState, Edit, Plan, TriageError, Unreachable
 from triage.remedy import plan_rollback
 from triage.request import ABANDONED, Requester
@@ -354,4 +355,35 @@ def test_a_thousand_bad_nights(place: Path, monkeypatch: pytest.MonkeyPatch, chu
         shutil.rmtree(folder)
     assert {"verified", "rolled-back", "refused"} <= spread
     assert trials > 3, "retirements that failed by a crash"
+    store.close()
+
+
+def test_a_debt_of_a_unit_that_was_removed_is_closed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the worker where the drop-in went with it; else it is said, and a rollback takes the drop-in away."""
+    store = Store(f"sqlite:///{place / 'triage.db'}")
+    store.upgrade()
+    for left in (False, True):
+        folder = place / str(left)
+        folder.mkdir()
+        night = Night(folder, store, int(left))
+        monkeypatch.setattr("triage.planning.drop_in_path", lambda unit, night=night: str(night.machine.drop_in))
+        monkeypatch.setattr("triage.request.drop_in_path", lambda unit, night=night: str(night.machine.drop_in))
+        night.apply(DISABLE_GRAPH)
+        night.root()
+        night.take_in()
+        (row,) = night.in_store()
+        (folder / "etc/systemd/system" / UNIT).unlink()
+        if not left:
+            shutil.rmtree(night.machine.drop_in.parent)
+        collector = Collector(store, night.hands, lambda name: None)
+        assert collector.round(night.machine.time + 10 * EVERY) == (not left)
+        note = night.hands.outdated(row)
+        assert f"{UNIT} is not known to systemd any more" in note
+        assert f"triage rollback {row.name}" in note
+        if left:
+            night.hands.rollback(row, "i3-9", "ada")
+        night.root()
+        night.take_in()
+        assert night.in_store() == []
+        assert not night.machine.drop_in.exists()
     store.close()

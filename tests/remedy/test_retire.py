@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.remedy.machine import USELESS, Machine
+from tests.remedy.machine import NOW, UNIT, USELESS, Machine, as_request
 from tests.remedy.test_kill import every_kill
 from triage.actions import wire
-from triage.model import ActionState, Refused, Request
+from triage.model import ActionState, Edit, Refused, Request, Unit
+from triage.remedy import plan_rollback
 from triage.units.dropin import standing
 
 
@@ -70,6 +72,55 @@ def test_removed_by_hand_is_closed_and_nothing_touched(tmp_path: Path) -> None:
     assert "removed by hand" in record.result.text
     assert machine.manager.facts()["starts"] == starts
     assert standing(machine.ledger.results(), record.request.unit).actions == ()
+
+
+def without_unit(machine: Machine, *, drop_in: bool) -> Request:
+    """The request to undo i3-1, when the unit's file was removed, and the drop-in too unless it is left."""
+    (machine.folder / "etc/systemd/system" / UNIT).unlink()
+    if not drop_in:
+        shutil.rmtree(machine.drop_in.parent)
+    known = standing(machine.ledger.results(), UNIT)
+    return as_request(plan_rollback(Unit(UNIT, ()), known, "i3-1", action="i3-3", now=NOW), "rollback", "i3-1")
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_unit_that_is_gone_leaves_no_debt(tmp_path: Path, left: bool) -> None:
+    machine = applied(tmp_path)
+    request = without_unit(machine, drop_in=left)
+    starts = machine.manager.facts()["starts"]
+    record = machine.carry(request)
+    assert record.result.state is ActionState.UNDONE
+    assert ("was removed: i3-1, i3-2 closed" if left else "was gone too: i3-1, i3-2 closed") in record.result.text
+    assert not machine.drop_in.parent.exists()
+    assert machine.manager.facts()["starts"] == starts
+    assert standing(machine.ledger.results(), UNIT).actions == ()
+    states = [result.state for result in machine.ledger.results()]
+    assert states == [ActionState.UNDONE] * 3
+
+
+def test_a_unit_that_is_gone_is_neither_changed_nor_retired(tmp_path: Path) -> None:
+    machine = applied(tmp_path)
+    planned = machine.apply_request(Edit("set-env", "SGLANG_X", "1"), action="i3-4")
+    request = without_unit(machine, drop_in=True)
+    for other in (planned, replace(request, action="i3-5", kind="retire"), replace(request, action="i3-6", target="x")):
+        assert machine.carry(other).result.state is ActionState.REFUSED
+    machine.drop_in.write_text("# mine\n")
+    record = machine.carry(request)
+    assert record.result.state is ActionState.REFUSED
+    assert f"rm /etc/systemd/system/{UNIT}.d/zzz-triage.conf" in record.result.text
+    assert machine.drop_in.read_text() == "# mine\n"
+
+
+def test_a_unit_that_is_gone_leaves_no_debt_after_any_kill(tmp_path: Path) -> None:
+    def prepare(machine: Machine) -> Request:
+        machine.carry(machine.apply_request())
+        return without_unit(machine, drop_in=True)
+
+    def check(machine: Machine) -> None:
+        assert not machine.drop_in.parent.exists()
+        assert standing(machine.ledger.results(), UNIT).actions == ()
+
+    assert every_kill(tmp_path, prepare, check) > 10
 
 
 def test_still_needed_after_any_kill(tmp_path: Path) -> None:

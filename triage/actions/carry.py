@@ -40,7 +40,7 @@ from triage.units.dropin import (
 )
 from triage.units.edits import Draft, draft
 from triage.units.readers import among
-from triage.units.systemctl import Manager
+from triage.units.systemctl import Manager, NotKnown
 from triage.units.unitfile import digest, effective, systemctl_of, unit_digest
 
 _ATTEMPTS = 5  # starts of one action; then what is there is restored rather than tried again
@@ -123,7 +123,12 @@ class Carrier:
             if request.kind != "rollback" and self.manager.live:  # a retirement restarts too, and may go on for ever
                 self.policy().check_pace(request, self.ledger.results(), self.clock())
         with record.step("read"):
-            unit = self.manager.read_unit(request.unit)
+            try:
+                unit = self.manager.read_unit(request.unit)
+            except NotKnown:
+                if request.kind != "rollback" or self.owner:
+                    raise
+                return self._unit_is_gone(record)
             known = standing(self.ledger.results(), unit.name, self.root, self._uid)
             self._check_unit(request, unit)
             if request.kind != "apply" and known.digest and not self._digest(unit.name):
@@ -203,6 +208,26 @@ class Carrier:
         record.keep(by_hand="1")
         text = f"the drop-in was removed by hand before: {names} closed, nothing was touched"
         text += still_runs(record.request.unit, self.root, self.owner)
+        record.settle(ActionState.UNDONE, text, "")
+        return False
+
+    def _unit_is_gone(self, record: Record) -> bool:
+        """Nothing to render and nothing to restart: the whole file goes, and all that stood in it is closed."""
+        request = record.request
+        unit = Unit(request.unit, ())
+        known = standing(self.ledger.results(), unit.name, self.root)
+        self._check_unit(request, unit)
+        if not any(item.action == request.target for item in known.actions):
+            raise Refused(f"{request.target} is not in force on {unit.name}: nothing to undo")
+        path, present = self.place.path(unit.name), self._digest(unit.name)
+        if present not in ("", known.digest):
+            raise Refused(f"{unit.name} is not known to systemd any more, and {path} was changed by hand: rm {path}")
+        self.place.remove(unit.name, folder_too=known.made_folder)  # after a kill only the folder may be left
+        self.manager.reload()
+        names = ", ".join(item.action for item in known.actions)
+        record.keep(by_hand="1")
+        done = "was removed" if present else "was gone too"
+        text = f"{unit.name} is not known to systemd any more, {path} {done}: {names} closed"
         record.settle(ActionState.UNDONE, text, "")
         return False
 
