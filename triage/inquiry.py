@@ -41,7 +41,7 @@ class Inquiry:
             if unit.name in self._silent or not listening():
                 return None, unasked("nobody is there to ask it")
             answer = self._ask(unit.name, answer, rouse)
-        if answer is None or answer.error or answer.argv != argv:
+        if answer is None or answer.error or not answer.of(argv):
             self._silent.add(unit.name)
             return None, unasked(answer.error if answer and answer.error else "it gave no answer")
         return Parser(answer.help, answer.release), ""

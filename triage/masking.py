@@ -23,10 +23,10 @@ _TEXT = re.compile(
     r"(?P<value>'[^'\n]*'?|\"[^\"\n]*\"?|[^\s,;)}\]'\"]+)",
     re.IGNORECASE,
 )
-_SHAPES = re.compile(
+SHAPES = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]{1,200}:[^\s/@]{1,200}@")
+URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]{1,200}:[^\s/@]{1,200}@")
 _WORDS = ("None", "True", "False", "is", "was", "not", "and", "or", "required", "missing", "invalid", "of", "to")
 _MARKS = ("key", "pass", "secret", "token", "bearer", "authorization", "cookie", "sk-", "hf_", "://", "gh", "eyj")
 
@@ -42,8 +42,8 @@ def mask(text: str) -> str:
     if not any(mark in low for mark in _MARKS):
         return text
     text = _TEXT.sub(_hide, text)
-    text = _SHAPES.sub(MASK, text)
-    return _URL.sub(rf"\g<scheme>{MASK}@", text)
+    text = SHAPES.sub(MASK, text)
+    return URL.sub(rf"\g<scheme>{MASK}@", text)
 
 
 def _hide(match: re.Match[str]) -> str:

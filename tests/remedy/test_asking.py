@@ -247,3 +247,18 @@ def test_an_old_answer_is_asked_again(root: Root) -> None:
     assert answer.fresh(argv, program, time.time())
     assert not answer.fresh(argv, program, time.time() + asking.OLDEST)
     assert not answer.fresh((*argv, "x"), program, time.time())
+
+
+def test_a_secret_before_the_flags_is_kept_in_no_answer(tmp_path: Path) -> None:
+    text = (
+        "[Service]\nExecStart=/usr/bin/env DB_PASSWD=hush PROXY=http://u:hush@x:1 /bin/false -m sglang.launch_server\n"
+    )
+    unit = Unit("sglang-a.service", (UnitFile("/etc/systemd/system/sglang-a.service", text),))
+    argv, _ = asked(unit)
+    answer_all(("sglang-a.service",), tmp_path, lambda name: unit, lambda name: None)
+    answer = load(tmp_path, unit.name)
+    assert answer is not None
+    assert answer.of(argv)
+    assert not answer.of((*argv, "x"))
+    assert "hush" in " ".join(argv)
+    assert "hush" not in (tmp_path / ANSWERS / unit.name).read_text()

@@ -7,7 +7,7 @@ from triage.actions.policy import Policy
 from triage.model import Edit, Refused, Remedy
 from triage.remedy import plan, plan_rollback
 from triage.shipped import shipped
-from triage.units.dropin import InForce, Standing, mask, mode, render
+from triage.units.dropin import InForce, Standing, mask, mask_argv, mask_value, mode, render
 from triage.units.edits import DoesNotFit
 from triage.units.unitfile import digest, effective
 
@@ -75,10 +75,28 @@ def test_keys_are_masked_for_the_eye_and_kept_in_the_file() -> None:
         ("--max-total-tokens 5", "--max-total-tokens 5"),
         ("    --api-key 'a b' \\", "    --api-key **** \\"),
         ("api_key='sk-1'", "api_key=****"),
+        ("--api-k sk-1 --tp 8", "--api-k **** --tp 8"),
+        ("--api-ke=sk-1 --api x", "--api-ke=**** --api ****"),
+        (
+            "--admin-api s --ssl-keyfile-pass p --ssl-keyfile /k",
+            "--admin-api **** --ssl-keyfile-pass **** --ssl-keyfile /k",
+        ),
+        ("DB_PASSWD=x PASS=y DB_PASS=z BYPASS=1", "DB_PASSWD=**** PASS=**** DB_PASS=**** BYPASS=1"),
+        ("HTTPS_PROXY=http://u:p@proxy:3128 A=1", "HTTPS_PROXY=http://****@proxy:3128 A=1"),
+        ("API_KEY=$$(cat /run/key x) exec python", "API_KEY=**** exec python"),
+        ("X=sk-abcdefghijklmnop1234", "X=****"),
     ],
 )
 def test_masking(text: str, masked: str) -> None:
     assert mask(text) == masked
+
+
+def test_no_secret_in_a_variable_or_an_abbreviated_flag_is_shown() -> None:
+    argv = ("/usr/bin/env", "HTTPS_PROXY=http://u:p@x:1", "DB_PASSWD=d", "python", "--api-k", "sk-1", "--tp", "8")
+    shown = ("/usr/bin/env", "HTTPS_PROXY=http://****@x:1", "DB_PASSWD=****", "python", "--api-k", "****", "--tp", "8")
+    assert mask_argv(argv) == shown
+    assert mask_value("PROXY", "http://u:p@x:1") == "http://****@x:1"
+    assert mask_value("PASS", "x") == "****"
 
 
 def test_all_commands_of_a_oneshot_are_written_again() -> None:

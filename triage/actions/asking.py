@@ -24,7 +24,7 @@ from triage.actions.described import flags_of, loaded_of, plain, said, state_of,
 from triage.actions.spool import throw_out
 from triage.actions.theirs import Session
 from triage.model import Owner, Refused, TriageError, Unit
-from triage.units.dropin import mask_value
+from triage.units.dropin import mask_argv, mask_value
 from triage.units.launch import Launch, find, interpreter
 from triage.units.owners import owner_of
 from triage.units.servers import release, stamp
@@ -45,18 +45,21 @@ _ROOT = ("", "root", "0")
 @dataclass(frozen=True, slots=True)
 class Answer:
     unit: str
-    argv: tuple[str, ...]  # what was started, without --help
+    argv: tuple[str, ...]  # what was started, without --help; secrets masked
     stamp: str  # of the program and what is installed beside it
     release: str
     help: str
     error: str  # why there is no answer
     time: float
 
+    def of(self, argv: tuple[str, ...]) -> bool:
+        return self.argv == mask_argv(argv)
+
     def fresh(self, argv: tuple[str, ...], program: str, now: float) -> bool:
         """Does it speak of what the unit starts now?"""
         seen = stamp(program)
         age = now - self.time
-        if self.argv != argv or (seen and seen != self.stamp):
+        if not self.of(argv) or (seen and seen != self.stamp):
             return False
         return 0 <= age < (AGAIN if self.error or not seen else OLDEST)
 
@@ -181,7 +184,7 @@ def _answer(folder: Path, unit: Unit) -> None:
         if known and known.fresh(argv, program, now):
             return
         said = _ask(effective(unit, with_drop_in=True), argv, program)
-    answer = Answer(unit.name, argv, stamp(program), *said, now)
+    answer = Answer(unit.name, mask_argv(argv), stamp(program), *said, now)
     (folder / ANSWERS).mkdir(mode=0o750, exist_ok=True)
     with durable.opened(folder, ANSWERS) as answers:
         durable.write(answers, unit.name, json.dumps(asdict(answer)).encode(), 0o640)
@@ -194,7 +197,7 @@ def _ask(unit: Effective, argv: tuple[str, ...], program: str) -> tuple[str, str
     text = _started(unit, (*argv, "--help"))
     said = version if len(version) < 100 and "\n" not in version else ""
     if "--" not in text:
-        return said, "", f"`{' '.join(argv)} --help` printed no flags within {SECONDS} s"
+        return said, "", f"`{' '.join(mask_argv(argv))} --help` printed no flags within {SECONDS} s"
     return said or release(program) or "", text, ""
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from triage import masking
 from triage.model import ActionResult, ActionState, Edit, Owner, Refused, Request, Unit, UnitFile
 from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft
 from triage.units.flags import long_name
@@ -29,11 +30,14 @@ from triage.units.unitfile import (
     unit_digest,
 )
 
-_SECRET = r"(?:key|token|secret|password|passphrase|credentials?)"  # noqa: S105
-_SECRET_FLAG = re.compile(rf"--[\w-]*{_SECRET}")
-_SECRET_NAME = re.compile(rf"[A-Za-z_]\w*?{_SECRET}|{_SECRET}", re.I)
-_WORD = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"'])+"""
-_SECRET_WORD = re.compile(rf"((?:^|\s)--[\w-]*{_SECRET}(?:=|[ \t]+))(?!\\$){_WORD}", re.M)
+_SECRET = r"(?:key|token|secret|passw(?:or)?d|passphrase|credentials?)"  # noqa: S105
+# As abbreviated as SGLang takes them.
+_CUT = r"--(?:api(?:[-_]k?e?)?|admi(?:n(?:[-_]a?p?i?(?:[-_]k?e?)?)?)?|ssl[-_]keyfile[-_]p?a?s?s?w?o?r?)"
+_SECRET_FLAG = re.compile(rf"--[\w-]*{_SECRET}|{_CUT}")
+_SECRET_NAME = re.compile(rf"[A-Za-z_]\w*?{_SECRET}|{_SECRET}|(?:[A-Za-z_]\w*?_)?pass", re.I)
+_PUT_IN = r"\$+\((?:[^()]|\([^()]*\))*\)"  # what a shell puts in, blanks and all
+_WORD = rf"""(?:{_PUT_IN}|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"'])+"""
+_SECRET_WORD = re.compile(rf"((?:^|[\s\"'])(?:{_SECRET_FLAG.pattern})(?:=|[ \t]+))(?!\\$){_WORD}", re.M)
 _SECRET_ASSIGNMENT = re.compile(
     rf"""(["'])({_SECRET_NAME.pattern})=(?:[^"'\\]|\\.)*\1|()\b({_SECRET_NAME.pattern})={_WORD}""", re.I
 )
@@ -276,7 +280,8 @@ def diff(before: str, after: str, path: str, argv_before: tuple[str, ...], argv_
 
 def mask(text: str) -> str:
     """A text with the values of keys, tokens and passwords replaced. For screens and records, never for the file."""
-    return _SECRET_ASSIGNMENT.sub(_masked, _SECRET_WORD.sub(rf"\g<1>{MASK}", text))
+    text = _SECRET_ASSIGNMENT.sub(_masked, _SECRET_WORD.sub(rf"\g<1>{MASK}", text))
+    return masking.URL.sub(rf"\g<scheme>{MASK}@", masking.SHAPES.sub(MASK, text))
 
 
 def _masked(found: re.Match[str]) -> str:
@@ -308,4 +313,4 @@ def told(change: Change) -> str:
 def mask_value(name: str, value: str | None) -> str | None:
     """A variable's or flag's value as it may be shown."""
     secret = _SECRET_FLAG.fullmatch(name) or _SECRET_NAME.fullmatch(name)
-    return MASK if value and secret else value
+    return MASK if value and secret else value and mask(value)
