@@ -39,6 +39,10 @@ def edited(command: str, edit: Edit) -> list[str]:
             Edit("set-flag", "--chunked-prefill-size", 4096),
             "--chunked-prefill-size 4096 --x",
         ),
+        ("--c -1", Edit("set-flag", "--c", 2048, None, 2048), "--c 2048"),
+        ("--c 4096", Edit("set-flag", "--c", 2048, None, 2048), "--c 2048"),
+        ("--x", Edit("set-flag", "--c", 2048, None, 2048), "--x --c 2048"),
+        ("--t 300", Edit("set-flag", "--t", 1800, 1800), "--t 1800"),
         ("--b 16", Edit("cap-flag", "--b", 8), "--b 8"),
         ("--m 0.9", Edit("scale-flag", "--m", 0.9, 0.5), "--m 0.81"),
         ("--m 0.52", Edit("scale-flag", "--m", 0.9, 0.5), "--m 0.5"),
@@ -58,6 +62,9 @@ def test_one_edit_changes_one_thing(command: str, edit: Edit, expected: str) -> 
     [
         ("--disable-cuda-graph --tp 8", DISABLE_GRAPH, "already there"),
         ("--a 3", Edit("set-flag", "--a", 3), "already there"),
+        ("--c 1024", Edit("set-flag", "--c", 2048, None, 2048), "--c 1024 is low enough already"),
+        ("--t 7200", Edit("set-flag", "--t", 1800, 1800), "--t 7200 is enough already"),
+        ("--c $SIZE", Edit("set-flag", "--c", 2048, None, 2048), "comes from a variable"),
         ("--a 3", Edit("remove-flag", "--x"), "not in the command"),
         ("--a 3", Edit("cap-flag", "--x", 8), "not in the command"),
         ("--x 8", Edit("cap-flag", "--x", 8), "already at its bound"),
@@ -160,3 +167,27 @@ def test_a_new_flag_leaves_every_other_word_as_it_was(parts: list[str], value: s
     words = edited(command, Edit("set-flag", "--new", value))
     assert words[:-2] == edited(command, Edit("set-flag", "--other"))[:-1]
     assert words[-2] == "--new"
+
+
+@pytest.mark.parametrize(
+    ("written", "edit"),
+    [
+        ("TimeoutStartSec=2h", Edit("set-unit", "Service.TimeoutStartSec", "1800", 1800)),
+        ("TimeoutStartSec=0", Edit("set-unit", "Service.TimeoutStartSec", "1800", 1800)),
+        ("LimitNOFILE=infinity", Edit("set-unit", "Service.LimitNOFILE", "1048576", 1048576)),
+        ("LimitNOFILE=4M", Edit("set-unit", "Service.LimitNOFILE", "1048576", 1048576)),
+        ("Environment=A_TIMEOUT=900", Edit("set-env", "A_TIMEOUT", "600", 600)),
+    ],
+)
+def test_what_is_enough_already_is_not_made_less(written: str, edit: Edit) -> None:
+    text = f"[Service]\nExecStart=/v/python -m sglang.launch_server --tp 8\n{written}\n"
+    with pytest.raises(DoesNotFit, match="is enough already"):
+        apply_edit(draft(effective(Unit("sglang.service", (UnitFile("/x", text),)))), edit)
+
+
+@pytest.mark.parametrize("written", ["TimeoutStartSec=2min", ""])
+def test_what_is_not_enough_is_made_more(written: str) -> None:
+    text = f"[Service]\nExecStart=/v/python -m sglang.launch_server --tp 8\n{written}\n"
+    edit = Edit("set-unit", "Service.TimeoutStartSec", "1800", 1800)
+    state = apply_edit(draft(effective(Unit("sglang.service", (UnitFile("/x", text),)))), edit)
+    assert state.settings == {"Service.TimeoutStartSec": "1800"}

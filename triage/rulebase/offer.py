@@ -200,6 +200,8 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
         for name in PLACEHOLDER.findall(wanted):
             if not captures.get(name):
                 return f"the log does not tell the {name.replace('_', ' ')} that the edit needs"
+        if edit.op == "set-flag" and (why := _within(edit, flags)):
+            return why
         for name in edit.names:
             if PLACEHOLDER.search(name) and (why := _no_name(edit, fill(name, captures), flags, captures)):
                 return why
@@ -251,6 +253,16 @@ def _is_among(release: str, versions: str) -> bool:
     """Is this a release that `sglang>=0.5.13` means?"""
     ranges = [part.removeprefix("sglang") for part in versions.split() if re.match(r"sglang[<>=!~]", part)]
     return any(release_key(release) is not None and covers(part, release) for part in ranges)
+
+
+def _within(edit: EditText, flags: Mapping[str, str]) -> str | None:
+    """Why a value that goes one way only is left alone, by what the server said of its flags; -1 is 'without one'."""
+    value = flags.get(edit.names[0].removeprefix("--").replace("-", "_"), "")
+    if not re.fullmatch(r"\d+(\.\d+)?", value):
+        return None
+    low = edit.floor is not None and float(value) >= edit.floor
+    high = edit.ceiling is not None and float(value) <= edit.ceiling
+    return f"the server runs with {edit.names[0]} {value} already" if low or high else None
 
 
 def flag_holds(condition: FlagCondition, flags: Mapping[str, str]) -> bool:

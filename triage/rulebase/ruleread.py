@@ -281,6 +281,8 @@ def _edit(r: Reader, node: Node, kind: str) -> EditText:
             r.wrong(node, f"{op} needs a value: add it")
         elif wanted == "number" and not number:
             r.wrong(node, f"{op} needs a number as its value: add it")
+        if op.startswith("set-") and "floor" in keys and "ceiling" in keys:
+            r.wrong(keys["ceiling"], f"{op} goes one way: keep floor (it only raises) or ceiling (it only lowers)")
     return EditText(op, names, r.mark(node), value, r.number(keys.get("floor")), r.number(keys.get("ceiling")))
 
 

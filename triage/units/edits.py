@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from triage.model import Edit, Refused
+from triage.units.directives import Value, held_as
 from triage.units.flags import FLAG, NUMBER, SPELLINGS, Flag, flags, long_name, model_is_loose
 from triage.units.launch import Launch, find
 from triage.units.unitfile import Command, Effective
@@ -228,6 +229,11 @@ def _wanted(edit: Edit, present: list[Flag], before: str | None, absent: str) ->
         after = "" if edit.value is None else _text(edit.value)
         if present and (not after or before == after):
             raise DoesNotFit(f"{edit.name}{' ' + after if after else ''} is already there")
+        if present and bounded(edit):
+            if before is None or present[-1].value is None or present[-1].value.opaque:
+                raise DoesNotFit(f"the value of {edit.name} comes from a variable: change it there by hand")
+            if (why := satisfied(edit, before)) is not None:
+                raise DoesNotFit(why)
         return after
     if not present:
         raise DoesNotFit(absent)
@@ -239,6 +245,33 @@ def _wanted(edit: Edit, present: list[Flag], before: str | None, absent: str) ->
     if float(after) == float(before):
         raise DoesNotFit(f"{edit.name} {before} is already at its bound")
     return after
+
+
+def bounded(edit: Edit) -> bool:
+    """Whether a value that is set goes one way only: what is beyond it already is left alone."""
+    return edit.op.startswith("set-") and (edit.floor is not None or edit.ceiling is not None)
+
+
+def satisfied(edit: Edit, before: str) -> str | None:
+    """Why a present value is left alone by a `set` with a bound: it is at least the floor, at most the ceiling. A value
+    that is no number says nothing."""
+    if not bounded(edit):
+        return None
+    bounds = (edit.floor, edit.ceiling)
+
+    def number(text: str) -> Value | float | None:
+        if edit.op == "set-unit":
+            return held_as(edit.name, text)
+        return float(text) if NUMBER.fullmatch(text) else None
+
+    present, low, high = number(before), *(None if bound is None else number(_text(bound)) for bound in bounds)
+    if not isinstance(present, int | float) or present < 0:  # -1 stands for 'without one'
+        return None
+    if isinstance(low, int | float) and present >= low:
+        return f"{edit.name} {before} is enough already"
+    if isinstance(high, int | float) and present <= high:
+        return f"{edit.name} {before} is low enough already"
+    return None
 
 
 def computed(edit: Edit, before: str) -> str:
@@ -343,6 +376,8 @@ def _edit_environment(state: Draft, edit: Edit) -> Draft:
     before = state.environment.get(edit.name, None if written is None else written.replace("%%", "%"))
     if before == after:
         raise DoesNotFit(f"{edit.name} is not set" if after is None else f"{edit.name}={after} is already there")
+    if before is not None and (why := satisfied(edit, before)) is not None:
+        raise DoesNotFit(why)
     if after is not None and edit.name in base.unset:
         raise Refused(f"UnsetEnvironment={edit.name} in the unit would take it away again: remove that by hand")
     change = Change("env", edit.name, before, after)
@@ -373,6 +408,10 @@ def _given(state: Draft, edit: Edit) -> Draft | None:
             raise Refused(f"{edit.name} is set in the command itself: {_by_hand(state, edit)}")
     elif before == after and not words[-1].opaque:
         raise DoesNotFit(f"{edit.name}={after} is already there")
+    elif bounded(edit) and words[-1].opaque:
+        raise DoesNotFit(f"the value of {edit.name} comes from a variable: change it there by hand")
+    elif before is not None and (why := satisfied(edit, before)) is not None:
+        raise DoesNotFit(why)
     else:
         command = launch.assigned(words[-1], after)
     change = Change("env", edit.name, before, after)
@@ -384,5 +423,7 @@ def _edit_setting(state: Draft, edit: Edit) -> Draft:
     after = _text(edit.value if edit.value is not None else "")
     if before == after:
         raise DoesNotFit(f"{edit.name}={after} is already there")
+    if before is not None and (why := satisfied(edit, before)) is not None:
+        raise DoesNotFit(why)
     change = Change("unit", edit.name, before, after)
     return replace(state, settings={**state.settings, edit.name: after}, changes=(*state.changes, change))
