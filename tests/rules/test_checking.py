@@ -249,3 +249,9 @@ def test_scan_tells_of_a_rule_that_was_put_out_of_force(tmp_path: Path) -> None:
     result = CliRunner().invoke(triage, ["scan", "--json", "--rules", str(tmp_path / "site"), str(log)])
     (notice,) = json.loads(result.stdout)["notices"]
     assert notice.startswith("rule moon is out of force until the next start")
+
+
+def test_a_path_without_a_rule_is_a_problem_and_proves_nothing_else(tmp_path: Path) -> None:
+    report = check([tmp_path], [tmp_path])
+    assert (report.rules, len(report.problems)) == (0, 1)
+    assert "no rule file is here" in str(report.problems[0])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.rules.crashes import load, rule, write
-from triage.rulebase.rulefile import MAX_BYTES, RuleErrors, load_proof, load_rules
+from triage.rulebase.rulefile import MAX_BYTES, Problem, RuleErrors, load_proof, load_rules, rule_files
 
 BAD = Path(__file__).parents[1] / "rules_bad"
 GOLDEN = Path(__file__).parent / "rules_bad.txt"
@@ -91,3 +92,17 @@ def test_several_spellings_are_one_edit_in_the_rule(tmp_path: Path) -> None:
     write(tmp_path, "one", rule("{exception: [ValueError]}", remedies))
     (edit,) = load(tmp_path).rules[0].remedies[0].edits
     assert (edit.op, edit.names, edit.value) == ("cap-flag", ("--a-tokens", "--b-tokens"), 8)
+
+
+def test_a_folder_or_a_link_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    (tmp_path / "dead.yaml").symlink_to(tmp_path / "nowhere")
+    problems: list[Problem] = []
+    assert rule_files(tmp_path, problems) == []
+    told = [str(problem) for problem in problems]
+    assert f"{tmp_path}/dead.yaml:1:1: is no file that could be read: remove it, or mend the link" in told
+    if os.geteuid():
+        assert any("closed:1:1: cannot be read" in text for text in told)
+    assert rule_files(tmp_path / "missing", problems) == []
+    assert len(problems) == len(told)

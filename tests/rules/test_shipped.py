@@ -42,6 +42,30 @@ def test_every_shipped_rule_is_proved() -> None:
     assert report.samples >= report.rules
 
 
+EXACT = {  # set to this value whatever is there: not more and not less would do
+    ("chunk-not-page-multiple", "--chunked-prefill-size"),
+    ("no-gpu-memory-known", "--mem-fraction-static"),
+    ("not-so-many-gpus", "--base-gpu-id"),
+    ("tp-does-not-divide", "--ep"),
+    ("speculation-half-given", "--speculative-num-steps"),
+    ("speculation-half-given", "--speculative-num-draft-tokens"),
+    ("draft-tokens-power-of-two", "--speculative-num-draft-tokens"),
+    ("infiniband", "NCCL_IB_GID_INDEX"),
+}
+
+
+def test_a_number_that_is_set_lowers_or_raises_never_either() -> None:
+    """A unit may be beyond it already: the rung would do the opposite of what its title says."""
+    found = set()
+    for rule in RULES:
+        for edit in (edit for remedy in rule.remedies for edit in remedy.edits if edit.op.startswith("set-")):
+            number = isinstance(edit.value, int | float) or str(edit.value).isdecimal()
+            one_way = edit.floor is not None or edit.ceiling is not None
+            if number and float(edit.value) > 1 and not one_way:  # 0 and 1 are switches, or the least there is
+                found |= {(rule.id, name) for name in edit.names}
+    assert found - EXACT == set()
+
+
 def test_the_automaton_finds_the_same_rules_as_a_plain_loop(sample_crashes: list[tuple[Rule, Crash]]) -> None:
     for _, crash in sample_crashes:
         evidence = Evidence.of(crash)

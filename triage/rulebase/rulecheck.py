@@ -59,12 +59,16 @@ def check(
     written = units(tree / "tests" / "units") if tree else ()
     alarmed = _by_healthy_logs(book)
     wanted = {file.resolve() for path in paths for file in rule_files(path)}
-    problems: list[Problem] = []
+    problems = [
+        Problem(Mark(str(path), 1, 1), "no rule file is here: name one that ends in .yaml, or a folder of them")
+        for path in paths
+        if not rule_files(path)
+    ]
     checked = samples = near_misses = 0
     for number, rule in enumerate(rules.rules, 1):
         if progress is not None:
             progress(number, len(rules.rules))
-        if wanted and rule.path.resolve() not in wanted:
+        if paths and rule.path.resolve() not in wanted:
             continue
         proof, bad = load_proof(rule.path)
         bad += _broken(rule)  # with such a pattern no sample can be matched: that would say it twice

@@ -9,6 +9,7 @@ hand over PyYAML's nodes because those know their line and column; no model libr
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +72,21 @@ def load_rules(folders: Iterable[Path]) -> Rules:
 
 def rule_files(folder: Path, problems: list[Problem] | None = None) -> list[Path]:
     """The rule files below a folder in a stable order; a single file is itself. A missing folder has none."""
+    found = [] if problems is None else problems
+    unread: list[OSError] = []
+    walk = os.walk(folder, onerror=unread.append)
+    below = sorted(Path(at, name) for at, folders, names in walk for name in (*folders, *names))
     paths = []
-    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
+    for path in [folder] if folder.is_file() else below:
         if path.suffix == ".yaml" and path.is_file():
             paths.append(path)
-        elif path.suffix == ".yml" and problems is not None:
-            problems.append(_problem(path, "rule files end in .yaml: rename it"))
+        elif path.suffix == ".yml":
+            found.append(_problem(path, "rule files end in .yaml: rename it"))
+        elif path.suffix == ".yaml" and not path.is_dir():
+            found.append(_problem(path, "is no file that could be read: remove it, or mend the link"))
+    for error in unread:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            found.append(_problem(Path(error.filename), f"cannot be read ({error.strerror}): mend its owner or mode"))
     return paths
 
 
