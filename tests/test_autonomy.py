@@ -52,6 +52,7 @@ AUTOMATIC = Autonomy(level=Level.AUTOMATIC)
         ({"in_force": "i1-1"}, "i1-1 is in force"),
         ({"muted": True}, "muted"),
         ({"gave_up": True}, "start limit"),
+        ({"stopped": True}, "is stopped"),
         ({"in_window": False}, "no maintenance window"),
         ({"listening": False}, "not listening"),
         ({"of_user": True}, "that user's own manager"),
@@ -114,6 +115,9 @@ class FakeHands:
 
     def listening(self) -> bool:
         return True
+
+    def stopped(self, unit: str) -> bool:
+        return False
 
     def gave_up(self, unit: str) -> bool:
         return False

@@ -38,6 +38,7 @@ class Hands(Protocol):
     def plan(self, incident: IncidentRow, document: Mapping[str, Any], remedy: str, name: str, time: int) -> Plan: ...
     def apply(self, plan: Plan, name: str, time: int, who: str) -> None: ...
     def gave_up(self, unit: str) -> bool: ...
+    def stopped(self, unit: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Facts:
     in_window: bool
     listening: bool
     of_user: bool = False  # systemctl --user
+    stopped: bool = False
 
 
 def objections(facts: Facts, history: int) -> tuple[str, ...]:
@@ -76,6 +78,7 @@ def objections(facts: Facts, history: int) -> tuple[str, ...]:
         (bool(facts.in_force), f"{facts.in_force} is in force and it crashed all the same"),
         (facts.muted, "the incident is muted"),
         (facts.gave_up, "systemd gave the unit up (start limit)"),
+        (facts.stopped, "the unit is stopped, and it would start it"),
         (not facts.in_window, "no maintenance window is open"),
         (not facts.listening, "root's side is not listening"),
         (facts.of_user, "it is a unit of a user: how it ended is the word of that user's own manager"),
@@ -191,6 +194,7 @@ class Deciding:
             in_window=open_window(self._settings.windows, self._local(now)),
             listening=self._hands.listening(),
             of_user=crash.document.get("owner") is not None,
+            stopped=crash.document.get("owner") is None and self._hands.stopped(crash.unit),
         )
 
     def _act(self, decision: Decision, plan: Plan, now: int) -> None:

@@ -188,7 +188,7 @@ class Planner:
             raise Refused(instruct(result, told))
         before = failed_before(result, tried, release)
         result = noted(result, file) if file else result
-        more = (self._unproved(unit.name, manager), self._lifted(unit.name, manager)) if ours else ()
+        more = (self._unproved(unit.name, manager), self._lifted(unit.name, manager, starts=True)) if ours else ()
         notes = filter(None, (without, before, *more))
         return replace(result, notes=(*result.notes, *notes), failed_before=before)
 
@@ -267,11 +267,22 @@ class Planner:
         """Whether systemd starts the unit no more because it failed too often: that is for a person to lift."""
         return self.manager.live and self.manager.state(unit).result == "start-limit-hit"
 
-    def _lifted(self, unit: str, manager: Manager) -> str:
-        """In words that the restart lifts systemd's start limit; '' where there is none to lift."""
-        if not (manager.live and manager.state(unit).result == "start-limit-hit"):
+    def stopped(self, unit: str) -> bool:
+        """Whether it does not run, and not for having failed: somebody wants it so."""
+        return self.manager.live and self.manager.state(unit).active == "inactive"
+
+    def _lifted(self, unit: str, manager: Manager, *, starts: bool = False) -> str:
+        """In words what a restart overrides: systemd's start limit, and (`starts`) that somebody has stopped the unit.
+
+        Raises Refused while it is being stopped."""
+        if not manager.live:
             return ""
-        return "systemd starts it no more (start limit): the restart lifts that first, by systemctl reset-failed"
+        state = manager.state(unit)
+        if state.result == "start-limit-hit":
+            return "systemd starts it no more (start limit): the restart lifts that first, by systemctl reset-failed"
+        if starts and state.stopping:
+            raise Refused(f"{unit} is being stopped: wait until it is, then plan again")
+        return f"{unit} is stopped: to apply this starts it" if starts and state.active == "inactive" else ""
 
     def _unproved(self, unit: str, manager: Manager) -> str:
         """In words why the proof may send no request; '' where it does."""

@@ -27,7 +27,7 @@ class Manager:
     """Knows one unit, with these flags."""
 
     live = True
-    result = "signal"
+    active, result, job = "failed", "signal", False
 
     def __init__(self, flags: str) -> None:
         text = f"[Service]\nExecStart=/opt/sglang/bin/python -m sglang.launch_server --model-path /m {flags}\n"
@@ -42,7 +42,7 @@ class Manager:
         return Loaded((), (), (), settings={"Service.LimitNOFILE": 1048576})
 
     def state(self, name: str) -> State:
-        return State("failed", "failed", self.result, "", 5, 0)
+        return State(self.active, "failed", self.result, "", 5, 0, self.job)
 
 
 def crash(number: int, signature: str = "aa11", **flags: str) -> Finding:
@@ -68,6 +68,19 @@ def test_a_start_limit_that_the_restart_lifts_is_announced(store: Store) -> None
     assert not any("start limit" in note for note in planned(store, manager, edit).notes)
     manager.result = "start-limit-hit"
     assert any("start limit): the restart lifts that first" in note for note in planned(store, manager, edit).notes)
+
+
+def test_a_unit_that_somebody_stopped_is_not_started_unsaid(store: Store) -> None:
+    record(store, closed(crash(1)), now=T0)
+    manager = Manager("")
+    manager.active, manager.result = "inactive", "success"
+    edit = {"op": "set-flag", "name": FRACTION, "value": 0.8}
+    assert f"{UNIT} is stopped: to apply this starts it" in planned(store, manager, edit).notes
+    manager.active = "deactivating"  # of itself, after a crash
+    assert not any("stopped" in note for note in planned(store, manager, edit).notes)
+    manager.job = True
+    with pytest.raises(Refused, match="is being stopped"):
+        planned(store, manager, edit)
 
 
 def test_an_abbreviation_is_taken_for_the_flag_it_means(store: Store) -> None:

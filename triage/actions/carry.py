@@ -134,6 +134,8 @@ class Carrier:
             if request.kind != "apply" and known.digest and not self._digest(unit.name):
                 return self._removed_by_hand(record, known)
             check_own_file(unit, known, self.root)
+            if request.kind != "rollback" and self.manager.live and self.manager.state(unit.name).stopping:
+                raise Refused(f"{unit.name} is being stopped: wait until it is, then plan again")
             if request.kind == "retire" and self.manager.live and self._was(unit.name) == "stopped":
                 raise Refused(f"{unit.name} is stopped, nothing could be proved: start it, or triage rollback instead")
         with record.step("render"):

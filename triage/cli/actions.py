@@ -86,9 +86,12 @@ def apply(
             return
         _ask(yes, f"Apply this to {plan.unit}{' and restart it' if root is None else ''}?")
         requester.apply(plan, plan.action, plan.time, session.who, verify=not no_verify)
-        follow(requester, plan.action)
-        if not no_verify:
-            _go_on(requester, plan, wait)
+        result = follow(requester, plan.action)
+        if no_verify:
+            return
+        if root is None and result is not None and result.state == "unverified":  # somebody stopped the unit meanwhile
+            sys.exit(1)
+        _go_on(requester, plan, wait)
 
 
 @click.command()
@@ -249,8 +252,8 @@ def _assigned(name: str, after: str | None) -> str:
     return name if after is None else f"{name}={after}"
 
 
-def follow(requester: Requester, name: str) -> None:
-    """Root's steps as they come, on stderr; then the end, and its exit code."""
+def follow(requester: Requester, name: str) -> ActionResult | None:
+    """Root's steps as they come, on stderr; then the end, and its exit code. None where it has not ended."""
     told: dict[int, str] = {}
     result = None
     try:
@@ -259,9 +262,9 @@ def follow(requester: Requester, name: str) -> None:
     except KeyboardInterrupt:
         click.echo(f"\ntriage: {name} goes on without this terminal: triage actions show {name}", err=True)
         sys.exit(130)
-    if result is None:
-        return
-    _end(result)
+    if result is not None:
+        _end(result)
+    return result
 
 
 def _tell_steps(result: ActionResult, told: dict[int, str]) -> None:

@@ -47,6 +47,11 @@ class State:
     def up(self) -> bool:
         return self.active == "active"
 
+    @property
+    def stopping(self) -> bool:
+        """By a job: somebody asked for it. A unit that fails takes its time to go down as well, without one."""
+        return self.active == "deactivating" and self.job
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
