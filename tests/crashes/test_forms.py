@@ -122,6 +122,9 @@ def test_a_gpu_that_the_journals_kernel_lines_only_hint_at_is_no_crash():
         ("mat1 and mat2 shapes cannot be multiplied (37x10240 and 12800x2560)", "ErrorLine"),
         ("Failed to load the vocabulary: error downloading\n\nCaused by:\n    0: operation timed out", "ErrorLine"),
         ("XID 79, fallen off the bus", "Xid 79"),
+        ("'NoneType' object has no attribute 'feathers'", "ErrorLine"),
+        ("argument of type 'NoneType' is not iterable", "ErrorLine"),
+        ("the memory capacity is unbalanced.", "ErrorLine"),
     ],
 )
 def test_a_pasted_message_is_a_crash_of_unknown_outcome(text, word):

@@ -103,6 +103,25 @@ def test_a_release_between_two_is_taken_for_the_one_before() -> None:
     assert known.releases[at] == "0.5.5"
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "release", "flag"),
+    [
+        ("page_size", "1", None, "--page-size"),
+        ("tp_size", "8", "0.5.12", "--tp-size"),
+        ("page_size", "1", "0.4.0", None),  # that release has no pages
+        ("disable_radix_cache", "True", None, "--disable-radix-cache"),
+        ("disable_radix_cache", "False", None, None),  # the flag would turn it on
+        ("disable_radix_cache", "0", None, None),
+        ("feather_count", "7", None, None),
+        ("page_siz", "1", None, None),  # nothing is guessed
+    ],
+)
+def test_a_field_of_server_args_is_given_a_value_by_a_flag(
+    field: str, value: str, release: str | None, flag: str | None
+) -> None:
+    assert catalogue().setting(field, value, release) == flag
+
+
 def test_a_short_form_counts_only_where_it_is_not_ambiguous() -> None:
     known = catalogue()
     assert known.flag("--mem-frac", "0.5.12") == known.flag("--mem-fraction-static", "0.5.12")

@@ -18,8 +18,9 @@ _WORDS = re.compile(
     r"\b(?:fail(?:ed|ure|s)?|fallen off|can ?not|can't|couldn't|could not|unable to|denied|refused|no such|"
     r"not (?:installed|found|divisible|supported|alive|available|met|enough|implemented|compatible|registered)|"
     r"timed? ?out|timeout|dead|exceeds?|mismatch\w*|too (?:old|large|many|small|long)|unsupported|invalid|"
-    r"unexpected|missing|corrupt\w*|out of (?:memory|bounds|range)|illegal|overflow\w*|aborted|"
-    r"must (?:be|have)|expected|undefined symbol|Exception raised from)\b",
+    r"unexpected|unbalanced|missing|corrupt\w*|out of (?:memory|bounds|range)|illegal|overflow\w*|aborted|"
+    r"must (?:be|have)|expected|undefined symbol|Exception raised from|"
+    r"object has no attribute|(?:object|of type '\w{1,60}') is not (?:iterable|subscriptable|callable))\b",
     re.I,
 )
 _XID = re.compile(r"\W*xid\W+(?P<xid>\d{1,3})\b", re.I)

@@ -140,6 +140,17 @@ class Catalogue:
         alike = [known for known in there if _SWITCH & words == _SWITCH & set(known[2:].split("-"))]
         return next(iter(get_close_matches(dashed, alike, 1, 0.9)), None)
 
+    def setting(self, field: str, value: str, release: str | None) -> str | None:
+        """The flag that gives this field of `server_args=` this value; None where it is none, or a switch that can
+        only be turned on and is to be something else."""
+        at = self.place(release)
+        at = len(self.releases) - 1 if at is None else at
+        dashed = "--" + field.replace("_", "-")
+        there = {known: shape for known in self._flags if (shape := self._shape(known, at))}
+        named = [known for known, shape in there.items() if shape["dest"] == field and not known.startswith("--no-")]
+        name = dashed if dashed in there else min(named, key=len, default=None)  # --tp-size is kept under another name
+        return None if name is None or (there[name]["takes"] == "nothing" and value != "True") else name
+
     def span(self, name: str) -> str:
         """'0.5.14 to 0.5.19': where it is or was."""
         spans = self._flags.get(name) or self._variables.get(name) or []

@@ -24,9 +24,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """All rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant."""
+    """All rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
+    captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
+    if field := captures.get("field"):
+        setting = catalogue().setting(field, captures.get("value", ""), crash.context.sglang_version)
+        captures = {**captures, "setting": setting or ""}
     remedies = [_remedy(text, crash, captures) for text in ladder]
     return tuple(sorted(_onward(remedies, crash.context.sglang_version), key=lambda one: one.blocked_by is not None))
 

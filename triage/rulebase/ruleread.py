@@ -345,6 +345,7 @@ def _placeholders(r: Reader, keys: dict[str, Node], rule: Rule) -> None:
         name for clause in rule.clauses for pattern in (*clause.messages, *clause.lines) for name in pattern.captures
     }
     known |= {"known_name"} if "flag" in known else set()
+    known |= {"setting"} if "field" in known else set()
     stack = [keys[k] for k in ("title", "cause", "remedies") if k in keys]
     while stack:
         node = stack.pop()
