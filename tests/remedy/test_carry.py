@@ -108,6 +108,7 @@ def test_a_unit_that_was_down_before_may_be_down_after(machine: Machine) -> None
     record = machine.carry(machine.apply_request())
     assert record.result.state is ActionState.ROLLED_BACK
     assert "crashed while loading" in record.result.text
+    assert [step.state for step in record.result.steps if step.name == "restore-ready"] == ["failed"]
 
 
 def test_undoing_gives_the_old_files_byte_for_byte(machine: Machine) -> None:

@@ -106,6 +106,11 @@ def test_what_no_rule_could_mean_is_refused(edit: Edit) -> None:
         edited("--x 1", edit)
 
 
+def test_nothing_is_put_behind_the_end_of_the_flags() -> None:
+    with pytest.raises(Refused, match="behind the -- in the command"):
+        edited("--tp 8 --", DISABLE_GRAPH)
+
+
 @pytest.mark.parametrize(
     ("fixture", "reason"),
     [("router", "router")],

@@ -435,6 +435,8 @@ class Carrier:
                 except ByHand as job:  # theirs from here on; the old file is back in any case
                     answer = Answer(True, str(job))
                 record.say(answer.text)
+                if not answer.ok:
+                    record.miss()
                 told += f" and the unit is on it ({answer.text})" if answer.ok else f"; {answer.text}"
                 if not answer.ok and record.kept["was"] == "up":
                     raise VerificationFailed(f"{unit.name} was up before and is not now: {answer.text}")

@@ -169,6 +169,7 @@ class Record:
         self.result = result
         self.clock = clock
         self._noted = 0
+        self._missed = False
 
     @classmethod
     def open(cls, ledger: Ledger, request: Request, clock: Callable[[], int]) -> Record:
@@ -210,12 +211,17 @@ class Record:
     def step(self, name: str) -> Iterator[Record]:
         """Recorded before and after; an error is recorded and goes on."""
         self._put(Step(name, StepState.RUNNING, self.clock()))
+        self._missed = False
         try:
             yield self
         except Exception as error:
             self._end(StepState.FAILED, str(error))
             raise
-        self._end(StepState.DONE, self.result.steps[-1].text)
+        self._end(StepState.FAILED if self._missed else StepState.DONE, self.result.steps[-1].text)
+
+    def miss(self) -> None:
+        """The present step did not come to what it was for, and what follows goes on all the same."""
+        self._missed = True
 
     def skip(self, name: str, why: str) -> None:
         self._put(Step(name, StepState.SKIPPED, self.clock(), why))

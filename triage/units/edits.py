@@ -196,6 +196,8 @@ def _abbreviates(short: str, name: str) -> bool:
 
 def _edit_flag(state: Draft, edit: Edit) -> Draft:
     launch = _launch(state, edit)
+    if any(word.text == "--" for word in launch.words[launch.start :]):
+        raise Refused(f"behind the -- in the command nothing is a flag any more: {_by_hand(state, edit)}")
     names = spellings(edit)
     loose = model_is_loose(launch, state.variables)
     found = [flag for flag in flags(launch, state.variables, names, edit.takes) if flag.name in names]
