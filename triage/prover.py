@@ -144,7 +144,8 @@ class Soak:
     def _down(self, state: State) -> None:
         """It waits for whoever stopped the unit. A run that ended by a crash while nobody asked is a verdict."""
         ended = state.active == "failed" or state.sub == "auto-restart"
-        if ended and (died := self.store.died_of(self.row.unit, state.invocation, self.row.owner)):
+        row = self.row
+        if ended and (died := self.store.died_of(row.unit, state.invocation, row.owner, row.effective_at)):
             self._fail(f"it crashed after {self._words()}: {died}")
             return
         self._note(f"waits, the unit is {state.active}", always=True)

@@ -207,6 +207,7 @@ def test_a_crash_before_or_after_the_trial_speaks_against_the_cure(store: Store,
     assert [row.action for row in store.wanted_rollbacks()] == ["a1"]
     assert store.incident(1).incident.state is IncidentState.REGRESSED
     assert store.died_of(made_result().request.unit, "without")
+    assert not store.died_of(made_result().request.unit, "without", since=AFTER + 3600 * SECOND), "a look from before"
 
 
 def test_a_crash_that_waited_for_a_retirement_that_never_began_counts(store: Store) -> None:

@@ -393,10 +393,10 @@ class Store:
         with self._database.read() as tx:
             return proof.crash_of(tx, unit, invocation)
 
-    def died_of(self, unit: str, invocation: str, owner: int | None = None) -> str:
-        """By what crash that run ended, by itself; '' where none is known, or where it was on trial."""
+    def died_of(self, unit: str, invocation: str, owner: int | None = None, since: int = 0) -> str:
+        """By what crash since then that run ended, by itself; '' where none is known, or where it was on trial."""
         with self._database.read() as tx:
-            return proof.died_of(tx, self.host, unit, invocation, owner)
+            return proof.died_of(tx, self.host, unit, invocation, owner, since)
 
     # ------------------------------------------------------------ incidents
 

@@ -166,11 +166,11 @@ def crash_of(tx: Connection, unit: str, invocation: str) -> str:
     return "" if row is None else str(row.title)
 
 
-def died_of(tx: Connection, host: str, unit: str, invocation: str, owner: int | None) -> str:
-    """The crash that ended that run, by the manager's word; '' where there was none, or where it belongs to a change
-    that was taken back."""
+def died_of(tx: Connection, host: str, unit: str, invocation: str, owner: int | None, since: int) -> str:
+    """The crash since then that ended that run, by the manager's word; '' where there was none, or where it belongs to
+    a change that was taken back. `since`: a look at the unit may be older than the change."""
     run = and_(crashes.c.host == host, crashes.c.unit == unit, crashes.c.invocation == invocation)
-    wanted = and_(run, crashes.c.outcome == Outcome.FATAL, crashes.c.started.is_not(None))
+    wanted = and_(run, crashes.c.outcome == Outcome.FATAL, crashes.c.started >= since)
     others = trial.trials(tx, host, unit, owner)
     rows = tx.execute(select(crashes.c.title, crashes.c.started).where(wanted).order_by(crashes.c.id.desc()))
     return next((str(row.title) for row in rows if invocation and not trial.covered(others, row.started)), "")
