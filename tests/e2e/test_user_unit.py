@@ -58,7 +58,7 @@ def test_a_users_unit_is_cured_and_the_cure_undone(triage: Installed) -> None:
 
 
 def test_a_remedy_that_does_not_cure_is_rolled_back(triage: Installed) -> None:
-    server = UserServer(triage.box, "ada", "incurable", 32110, behaviour="incurable")
+    server = UserServer(triage.box, "ada", "hers-incurable", 32110, behaviour="incurable")
     server.crash()
     before = server.files()
     done = triage.apply(triage.incident(server))
@@ -71,7 +71,7 @@ def test_a_remedy_that_does_not_cure_is_rolled_back(triage: Installed) -> None:
 
 def test_a_crash_that_comes_back_takes_the_edit_away_unasked(triage: Installed) -> None:
     """By the worker, which sees the unit only by what root passes on."""
-    server = UserServer(triage.box, "ada", "returns", 32111)
+    server = UserServer(triage.box, "ada", "hers-returns", 32111)
     before = server.files()
     server.crash()
     number = triage.incident(server)
@@ -92,7 +92,7 @@ def test_a_crash_that_comes_back_takes_the_edit_away_unasked(triage: Installed) 
 def test_a_workaround_is_retired_put_back_and_missed_when_a_hand_removes_it(triage: Installed) -> None:
     """All of it unasked by the worker, which looks by way of root."""
     with triage.settings("retire", "rollback_window_seconds = 300\n"):
-        server = UserServer(triage.box, "ada", "debt", 32115)
+        server = UserServer(triage.box, "ada", "hers-debt", 32115)
         before = server.files()
         server.crash()
         number = triage.incident(server)
@@ -127,7 +127,7 @@ def test_a_workaround_is_retired_put_back_and_missed_when_a_hand_removes_it(tria
 
 
 def test_what_the_user_does_by_hand_counts(triage: Installed) -> None:
-    server = UserServer(triage.box, "ada", "byhand", 32112)
+    server = UserServer(triage.box, "ada", "hers-byhand", 32112)
     server.crash()
     number = triage.incident(server)
     assert triage.apply(number).code == 0
@@ -142,7 +142,7 @@ def test_what_the_user_does_by_hand_counts(triage: Installed) -> None:
 
 
 def test_what_is_not_allowed_is_refused_in_words(triage: Installed) -> None:
-    server = UserServer(triage.box, "ada", "refused", 32113)
+    server = UserServer(triage.box, "ada", "hers-refused", 32113)
     server.crash()
     number = triage.incident(server)
     before = server.files()
