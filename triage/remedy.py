@@ -26,7 +26,7 @@ from triage.units.dropin import (
     still_runs,
     told,
 )
-from triage.units.edits import DoesNotFit, Draft, apply_edits, draft, with_present
+from triage.units.edits import DoesNotFit, Draft, apply_edits, draft, satisfied, with_present
 from triage.units.launch import find
 from triage.units.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
 
@@ -78,6 +78,9 @@ def plan(
 def _beside_defaults(unit: Unit, remedy: Remedy, rendered: Rendered, held: Mapping[str, Value]) -> Rendered:
     """With what the manager has in force for the directives. Raises DoesNotFit where all of it is so already."""
     there = {change.name: held[change.name] for change in rendered.changes if change.name in held}
+    for edit in remedy.edits:  # a default of the manager's may be beyond it, though no file says so
+        if edit.name in there and (why := satisfied(edit, in_words(edit.name, there[edit.name]))):
+            raise DoesNotFit(f"{remedy.id} changes nothing in {unit.name}: {why}")
     same = [
         change for change in rendered.changes if there.get(change.name, "") == held_as(change.name, change.after or "")
     ]

@@ -222,3 +222,10 @@ def test_the_policy_is_asked_with_the_value_that_comes_out() -> None:
     with pytest.raises(Refused, match="outside the pattern"):
         planned(target, Edit("step-flag", "--mem-fraction-static", 0.5), policy=shipped_policy)
     assert remedy(DISABLE_GRAPH).applicable
+
+
+def test_a_default_of_the_managers_that_is_enough_is_not_made_less() -> None:
+    longer = Edit("set-unit", "Service.TimeoutStartSec", "1800", 1800)
+    with pytest.raises(DoesNotFit, match="TimeoutStartSec 7200s is enough already"):
+        planned(unit("tree-b300"), longer, held={"Service.TimeoutStartSec": 7_200_000_000})
+    assert planned(unit("tree-b300"), longer, held={"Service.TimeoutStartSec": 90_000_000}).changes
