@@ -50,6 +50,8 @@ def test_a_rule_with_a_sample_that_it_wins_holds(tmp_path: Path) -> None:
         ("slow-pattern", "takes more than 0.1 s on 100 kB of hostile text"),
         ("unknown-flag", "no release of sglang has --disable-moon"),
         ("impossible-edit", "the edit cannot be carried out"),
+        ("never-allowed", "the edit cannot be carried out: Service.ExecStartPre is never changed by triage"),
+        ("wrong-value", "no release of sglang takes 1.7 for --mem-fraction-static"),
         ("unrenderable", "the rung one does not render on sglang-"),
         ("healthy-matches", "the lines of a healthy server are enough for it (serving.log)"),
     ],
@@ -174,6 +176,74 @@ def test_an_edit_that_cannot_be_carried_out_fails(tmp_path: Path) -> None:
     write(tmp_path, "moon", rule("{message: the moon is full}", remedies) + SAMPLE)
     (text,) = problems(tmp_path)
     assert text.startswith("the edit cannot be carried out")
+
+
+def rung(kind: str, edit: str, more: str = "") -> str:
+    return f"remedies: [{{id: a, kind: {kind}, title: A, cost: None., confirmed: false, edits: [{edit}]{more}}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "edit"),
+    [
+        ("unit", "{op: set-unit, name: Service.ExecStartPre, value: /bin/true}"),
+        ("unit", "{op: set-unit, name: Service.User, value: root}"),
+        ("unit", "{op: set-unit, name: Service.EnvironmentFile, value: /tmp/x}"),
+        ("env", "{op: set-env, name: LD_PRELOAD, value: /tmp/x.so}"),
+        ("env", "{op: unset-env, name: LD_LIBRARY_PATH}"),
+        ("env", "{op: set-env, name: PYTHONPATH, value: /tmp}"),
+        ("flag", "{op: set-flag, name: --model-path, value: x}"),
+        ("flag", "{op: set-flag, name: --model, value: x}"),  # another spelling
+        ("flag", "{op: set-flag, name: --trust-remote-code}"),
+        ("flag", "{op: remove-flag, name: --trust-remote}"),  # argparse takes it for the whole one
+    ],
+)
+def test_what_planning_never_takes_fails_the_check(tmp_path: Path, kind: str, edit: str) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}", rung(kind, edit)) + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("the edit cannot be carried out: ")
+    assert text.endswith("is never changed by triage, whatever the policy says")
+
+
+@pytest.mark.parametrize(
+    ("edit", "more", "said"),
+    [
+        ("set-flag, name: --disable-overlap-schedule, value: 5", "", "takes no value"),
+        ("set-flag, name: --mem-fraction-static", "", "needs a value"),
+        ("set-flag, name: --mem-fraction-static, value: moon", "", "takes a number from 0 to 1, not moon"),
+        ("set-flag, name: --mem-fraction-static, value: 1.7", "", "takes a number from 0 to 1, not 1.7"),
+        ("cap-flag, name: --mem-fraction-static, value: 85", "", "takes a number from 0 to 1, not 85"),
+        (
+            "step-flag, name: --mem-fraction-static, value: 0.1, floor: 0.5, ceiling: 1.2",
+            "",
+            "takes a number from 0 to 1, not 1.2",
+        ),
+        ("search-flag, name: --max-running-requests, floor: 2.5", "", "takes a whole number from -1 up, not 2.5"),
+        ("set-flag, name: --tp-size, value: -3", "", "takes a whole number from 0 up, not -3"),
+        ("set-flag, name: --tp-size, value: 2.5", "", "takes a whole number from 0 up, not 2.5"),
+        ("set-flag, name: --chunked-prefill-size, value: -1", "", None),  # without chunks
+        ("set-flag, name: --mem-fraction-static, value: '0.8'", "", None),
+        ("set-flag, name: --attention-backend, value: fa4", "", None),
+        ("set-flag, name: --attention-backend, value: fa4", ", when: {release: '<0.5.3'}", "takes no fa4"),
+        ("set-flag, name: --moe-runner-backend, value: triton", ", when: {release: '<0.5.0'}", "has no --moe"),
+        ("set-flag, name: --moe-runner-backend, value: triton", ", when: {release: '>=9'}", None),  # nobody knows yet
+        ("cap-flag, name: --cuda-graph-max-bs, value: 8", ", when: {release: '>=0.5.20'}", None),  # has a new name
+        ("set-flag, name: --moon, value: -3", ", forks: --moon", None),
+    ],
+)
+def test_a_value_that_no_release_of_the_rung_takes_fails(
+    tmp_path: Path, edit: str, more: str, said: str | None
+) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}", rung("flag", f"{{op: {edit}}}", more)) + SAMPLE)
+    texts = problems(tmp_path)
+    assert len(texts) == (said is not None)
+    assert all(text.startswith("no release ") and said in text for text in texts)  # type: ignore[operator]
+
+
+def test_the_releases_of_the_rule_are_those_of_its_rungs(tmp_path: Path) -> None:
+    more = "applies: '<0.5.3'\n" + rung("flag", "{op: set-flag, name: --attention-backend, value: fa4}")
+    write(tmp_path, "moon", rule("{message: the moon is full}", more) + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("no release that the rung is for takes fa4 for --attention-backend")
 
 
 @pytest.mark.parametrize("bounds", ["", ", floor: 0.5", ", ceiling: 0.9", ", floor: 0.9, ceiling: 0.5"])

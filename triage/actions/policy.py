@@ -154,18 +154,24 @@ class Policy:
             self._check_change(change)
 
     def _check_change(self, change: Change) -> None:
-        table, allowed, never = {
-            "flag": ("flags", self.flags, _never_flag),
-            "env": ("environment", self.environment, _never_variable),
-            "unit": ("directives", self.directives, _never_setting),
+        table, allowed = {
+            "flag": ("flags", self.flags),
+            "env": ("environment", self.environment),
+            "unit": ("directives", self.directives),
         }[change.kind]
-        if any(never(name) for name in (change.name, *change.also)):
-            raise Refused(f"{change.name} is never changed by triage, whatever the policy says")
+        for name in (change.name, *change.also):
+            check_name(change.kind, name)
         patterns = [pattern for glob, pattern in allowed.items() if fnmatchcase(change.name, glob)]
         if not patterns:
             raise Refused(f"{change.name} is outside the policy: add it to [{table}] in {self.path}")
         if change.after is not None and not any(pattern.fullmatch(change.after) for pattern in patterns):
             raise Refused(f"{change.name} {change.after[:80]} is outside the pattern in [{table}] of {self.path}")
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise Refused on a flag, variable (`env`) or directive (`unit`) that no policy may give. For `rulecheck` too."""
+    if {"flag": _never_flag, "env": _never_variable, "unit": _never_setting}[kind](name):
+        raise Refused(f"{name} is never changed by triage, whatever the policy says")
 
 
 def _never_flag(name: str) -> bool:

@@ -124,7 +124,7 @@ def _among(loaded: Rules, paths: tuple[Path, ...]) -> tuple[Rule, ...]:
 def _missing(chosen: tuple[Rule, ...], release: str, as_json: bool) -> None:
     from triage.model import InputError
     from triage.rulebase.catalogue import catalogue
-    from triage.rulebase.rulecheck import missing_in
+    from triage.rulebase.editproof import missing_in
 
     if catalogue().place(release) is None:
         first, last = catalogue().releases[0], catalogue().releases[-1]

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import Any, Protocol
 
 from triage.rulebase.releases import release_key
@@ -19,6 +20,8 @@ from triage.shipped import shipped
 
 _RELEASE = re.compile(r"v?\d+(\.\d+)+(\.?post\d+)?")  # no nightly, no local build
 _SUCCESSOR = re.compile(r"(--[a-z0-9-]+)(?:=([a-z0-9_]+))?")
+_WHOLE = re.compile(r"-?\d+")
+_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)")
 _SWITCH = {"enable", "disable", "no"}  # words that turn a flag's meaning round
 
 
@@ -31,6 +34,31 @@ class Declared:
     choices: tuple[str, ...] = ()  # empty: any value, or none that could be learned
     deprecated: bool = False
     use: str | None = None  # what the release says to write instead
+    number: str = ""  # int, float; empty: a text, or the one who was asked does not tell
+    least: float = -inf
+    most: float = inf
+
+    def refusal(self, value: str | float | None) -> str | None:
+        """Why the flag cannot be given this value (None: bare): 'takes a whole number from 0 up, not moon'."""
+        if self.takes == "nothing":
+            return None if value is None else "takes no value"
+        if value is None:
+            return "needs a value" if self.takes == "value" else None
+        words = str(value).split() if self.takes == "list" else [str(value)]
+        if self.choices:
+            return None if set(words) <= set(self.choices) else f"takes no {value}"
+        return None if all(map(self._counts, words)) else f"takes {self._range()}, not {value}"
+
+    def _counts(self, word: str) -> bool:
+        if not self.number:
+            return True
+        if not (_WHOLE if self.number == "int" else _NUMBER).fullmatch(word):
+            return False
+        return self.least <= float(word) <= self.most
+
+    def _range(self) -> str:
+        kind = "a whole number" if self.number == "int" else "a number"
+        return f"{kind} from {self.least:g} {'up' if self.most == inf else f'to {self.most:g}'}"
 
 
 class Vocabulary(Protocol):
@@ -91,7 +119,7 @@ class Catalogue:
     def takes(self, name: str, value: str) -> bool:
         """Does any release take this value for the flag?"""
         found = [shape for at in range(len(self.releases)) if (shape := self._declared(name, at))]
-        return any(not shape.choices or value in shape.choices for shape in found)
+        return any(shape.refusal(value) is None for shape in found)
 
     def successor(self, name: str, release: str) -> tuple[str, str | None] | None:
         """How a flag that is gone is written now: its new name, and the value it stands for."""
@@ -164,13 +192,25 @@ class Catalogue:
             shape = shapes[0] if len({found["dest"] for found in shapes}) == 1 else None
         if shape is None:
             return None
-        choices = tuple(shape.get("choices", ()))
-        return Declared(shape["dest"], shape["takes"], choices, shape.get("deprecated", False), shape.get("use"))
+        number = shape.get("type", "")
+        bounds = _bounds(shape) if number else (-inf, inf)
+        old = shape.get("deprecated", False)
+        return Declared(
+            shape["dest"], shape["takes"], tuple(shape.get("choices", ())), old, shape.get("use"), number, *bounds
+        )
 
     def _shape(self, name: str, at: int) -> dict[str, Any] | None:
         found = (shape for first, last, shape in self._flags.get(name, ()) if first <= at <= last)
         number = next(found, None)
         return None if number is None else self._shapes[number]
+
+
+def _bounds(shape: dict[str, Any]) -> tuple[float, float]:
+    """What a number may be, as far as a declaration tells (argparse has no ranges): a fraction is a share of a whole,
+    and -1 means 'none' or 'by itself' only where the default says as much or is worked out."""
+    if "fraction" in shape["dest"]:
+        return 0.0, 1.0
+    return (0.0 if shape.get("default", -1) >= 0 else -1.0), inf
 
 
 def _one_more(words: set[str], known: set[str]) -> bool:

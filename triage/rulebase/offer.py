@@ -185,15 +185,21 @@ def _here(edit: Edit, release: str, book: Vocabulary) -> tuple[Edit | None, str 
         name, value = new
         if value is not None and edit.op != "set-flag":
             return None, f"sglang {release} has no {edit.name} any more: {name} {value} stands for it"
-        return replace(edit, name=name, value=edit.value if value is None else value), None
-    if (
-        edit.op == "set-flag"
-        and isinstance(edit.value, str)
-        and declared.choices
-        and edit.value not in declared.choices
-    ):
-        return None, f"{edit.name} takes no {edit.value} in sglang {release}"
+        edit, declared = (
+            replace(edit, name=name, value=edit.value if value is None else value),
+            book.flag(name, release),
+        )
+    for wanted in _values(edit):
+        if declared is not None and (why := declared.refusal(wanted)):
+            return None, f"{edit.name} {why} in sglang {release}"
     return edit, None
+
+
+def _values(edit: Edit) -> tuple[str | int | float | None, ...]:
+    """What the flag may come to by this edit, as it would be written: 128.0 is 128."""
+    given = (edit.value,) if edit.op in ("set-flag", "cap-flag") else ()
+    values = (*given, *(bound for bound in (edit.floor, edit.ceiling) if bound is not None))
+    return tuple(int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
 
 
 def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str | None:

@@ -15,20 +15,17 @@ from pathlib import Path
 import regex
 
 from triage.engine.assemble import Assembler
-from triage.model import Crash, CrashEvent, Edit, Failure, Line, Link, Outcome, Phase, Refused, Role
+from triage.model import Crash, CrashEvent, Failure, Line, Link, Outcome, Phase, Role
 from triage.rulebase.anchors import branches, literal_runs
-from triage.rulebase.catalogue import catalogue
+from triage.rulebase.editproof import catalogued, takeable
 from triage.rulebase.evidence import Evidence
-from triage.rulebase.offer import spelled
-from triage.rulebase.releases import covers
-from triage.rulebase.rule import PLACEHOLDER, EditText, Mark, Pattern, Proof, Rule, Sample
+from triage.rulebase.rule import Mark, Pattern, Proof, Rule, Sample
 from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
 from triage.rulebase.trial import attempts, found_in, words
-from triage.rulebase.unitproof import stood_in, unfit, units
+from triage.rulebase.unitproof import unfit, units
 from triage.shipped import checkout, shipped
 from triage.sources import open_source
-from triage.units.edits import check_edit
 
 HOSTILE_BYTES = 100_000
 UNFINISHED = "a TODO of the draft is left"
@@ -72,12 +69,12 @@ def check(
             continue
         proof, bad = load_proof(rule.path)
         bad += _broken(rule)  # with such a pattern no sample can be matched: that would say it twice
-        edits = [*_edits(rule)]
+        edits = [*takeable(rule)]
         problems += bad or [
             *_patterns(rule),
             *(edits or unfit(rule, written)),
             *_unfinished(rule.path),
-            *_catalogued(rule),
+            *catalogued(rule),
             *_proof(rule, proof, book),
             *_alarmed(rule, alarmed),
         ]
@@ -213,7 +210,7 @@ def _seen(crash: Crash) -> str:
     return f"seen: {cause.exception}: {cause.message[:120]!r}{place}{chain}, {crash.phase}, {crash.outcome}{end}"
 
 
-# ---------------------------------------------------------------- patterns and edits
+# ---------------------------------------------------------------- patterns
 
 
 def _searched(rule: Rule) -> Iterator[Pattern]:
@@ -266,68 +263,3 @@ def hostile_texts(pattern: Pattern) -> Iterator[str]:
 
 def _fill(text: str) -> str:
     return (text * (HOSTILE_BYTES // len(text) + 1))[:HOSTILE_BYTES]
-
-
-def _edits(rule: Rule) -> Iterator[Problem]:
-    """Would root's side take the edits? Placeholders stand for something plain."""
-    for remedy in rule.remedies:
-        for text in remedy.edits:
-            if text.op in ("step-flag", "scale-flag") and not _bounded(text):
-                yield Problem(
-                    text.mark,
-                    f"{text.op} {text.names[0]} needs a floor and a ceiling above it: a unit's present value may be"
-                    " far off, and the result has to be one that the server takes",
-                )
-            if text.op == "search-flag" and text.floor is None:
-                yield Problem(text.mark, f"search-flag {text.names[0]} needs a floor: the least that is worth trying")
-            for edit in stood_in(text):
-                try:
-                    check_edit(edit)
-                except Refused as reason:
-                    yield Problem(text.mark, f"the edit cannot be carried out: {reason}")
-
-
-def _bounded(text: EditText) -> bool:
-    return text.floor is not None and text.ceiling is not None and text.floor < text.ceiling
-
-
-# ---------------------------------------------------------------- releases
-
-
-def _catalogued(rule: Rule) -> Iterator[Problem]:
-    """Is every flag, variable and value in some release, or marked as a fork's?"""
-    book = catalogue()
-    forks = {name for remedy in rule.remedies for name in remedy.forks}
-    for clause in (clause for top in rule.clauses for clause in (top, *top.unless)):
-        for name in (name for condition in clause.flags for name in condition.names):
-            if (flag := f"--{name.replace('_', '-')}") not in forks and not book.knows(flag):
-                yield Problem(clause.mark, f"no release of sglang has {flag} ({name} in `flags`): correct it")
-    for remedy in rule.remedies:
-        for text in remedy.edits:
-            for name in text.names:
-                if name in remedy.forks or PLACEHOLDER.search(name):
-                    continue
-                plain = isinstance(text.value, str) and not PLACEHOLDER.search(text.value)
-                if (text.op.endswith("-flag") and not book.knows(name)) or (
-                    re.match("SGL(ANG)?_", name) and not book.knows_variable(name)
-                ):
-                    yield Problem(text.mark, f"no release of sglang has {name}: correct it, or list it in `forks`")
-                elif text.op == "set-flag" and plain and not book.takes(name, str(text.value)):
-                    yield Problem(text.mark, f"no release of sglang takes {text.value} for {name}: correct it")
-        for name in (*remedy.requires, *remedy.conflicts):
-            if name not in remedy.forks and not book.knows(name):
-                yield Problem(remedy.mark, f"no release of sglang has {name}: correct it, or list it in `forks`")
-
-
-def missing_in(rules: Iterable[Rule], release: str) -> Iterator[tuple[str, str, str]]:
-    """Rule, rung and reason for each rung that this release has no words for."""
-    for rule in rules:
-        if rule.applies and not covers(rule.applies, release):
-            continue
-        for remedy in rule.remedies:
-            if remedy.release and not covers(remedy.release, release):
-                continue
-            edits = [[Edit(t.op, name, t.value, t.floor, t.ceiling) for name in t.names] for t in remedy.edits]
-            _, _, why = spelled(edits, release)
-            if why:
-                yield rule.id, remedy.id, why
