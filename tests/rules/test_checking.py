@@ -122,7 +122,17 @@ def test_expectations_of_a_sample_are_compared(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("pattern", ["the moon (a|aa)+$", "the moon .*is.*full.*now", "(?:the moon ?)+$"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "the moon (a|aa)+$",
+        "the moon .*is.*full.*now",
+        "(?:the moon ?)+$",
+        "the moo(?:n+)+ now$",
+        r"(?:\w+\s*)*: the moon",
+        r"the moon [^\n]{0,400} and [^\n]{0,400} the sun",
+    ],
+)
 def test_a_pattern_that_is_slow_on_hostile_text_fails(tmp_path: Path, pattern: str) -> None:
     write(
         tmp_path, "moon", rule(f"[{{message: the moon is full}}, {{message: '{pattern}', anchors: [moon]}}]") + SAMPLE

@@ -58,10 +58,10 @@ def literal_runs(branch: str) -> list[str]:
             i += 2
         elif char == "[":
             end()
-            i = _after_class(branch, i)
+            i = after_class(branch, i)
         elif char == "(":
             end()
-            i = _after_group(branch, i)
+            i = after_group(branch, i)
         elif char in "?*{":  # the character before is optional, or may be
             if run:
                 run.pop()
@@ -83,7 +83,7 @@ def pieces(branch: str) -> list[str]:
     i = 0
     while i < len(branch):
         start, char = i, branch[i]
-        i = _after_class(branch, i) if char == "[" else _after_group(branch, i) if char == "(" else i + 1
+        i = after_class(branch, i) if char == "[" else after_group(branch, i) if char == "(" else i + 1
         if char == "\\":
             longer = _LONG_ESCAPE.match(branch, start)
             i = longer.end() if longer else start + 2
@@ -101,9 +101,9 @@ def branches(pattern: str) -> list[str]:
         if char == "\\":
             i += 2
         elif char == "[":
-            i = _after_class(pattern, i)
+            i = after_class(pattern, i)
         elif char == "(":
-            i = _after_group(pattern, i)
+            i = after_group(pattern, i)
         else:
             if char == "|":
                 found.append(pattern[start:i])
@@ -112,7 +112,7 @@ def branches(pattern: str) -> list[str]:
     return [*found, pattern[start:]]
 
 
-def _after_class(pattern: str, i: int) -> int:
+def after_class(pattern: str, i: int) -> int:
     """The position after the `[...]` that begins at i."""
     i += 1
     if pattern[i : i + 1] == "^":
@@ -124,7 +124,7 @@ def _after_class(pattern: str, i: int) -> int:
     return i + 1
 
 
-def _after_group(pattern: str, i: int) -> int:
+def after_group(pattern: str, i: int) -> int:
     """The position after the `(...)` that begins at i."""
     depth = 0
     while i < len(pattern):
@@ -133,7 +133,7 @@ def _after_group(pattern: str, i: int) -> int:
             i += 2
             continue
         if char == "[":
-            i = _after_class(pattern, i)
+            i = after_class(pattern, i)
             continue
         depth += (char == "(") - (char == ")")
         i += 1

@@ -105,7 +105,7 @@ class Rulebook:
             return None
         try:
             for clause in sorted(rule.clauses, key=lambda c: -c.specificity):
-                captures = self._holds(clause, evidence)
+                captures = self.holds(clause, evidence)
                 if captures is not None:
                     return clause, captures
         except OutOfTime:
@@ -118,8 +118,8 @@ class Rulebook:
         self.quarantined[rule.id] = why
         self.notices.append(f"rule {rule.id} is out of force until the next start, or until rules change: {why}")
 
-    def _holds(self, clause: Clause, evidence: Evidence) -> dict[str, str] | None:
-        """The captures where all of the clause holds, else None. The cheap conditions come first."""
+    def holds(self, clause: Clause, evidence: Evidence) -> dict[str, str] | None:
+        """The captures where all of the clause holds, else None. The cheap conditions come first. Raises OutOfTime."""
         crash, end = evidence.crash, evidence.crash.end
         if clause.phases and crash.phase not in clause.phases:
             return None
@@ -140,7 +140,7 @@ class Rulebook:
             if found is None:
                 return None
             captures |= found
-        if any(self._holds(unless, evidence) is not None for unless in clause.unless):
+        if any(self.holds(unless, evidence) is not None for unless in clause.unless):
             return None
         return captures
 

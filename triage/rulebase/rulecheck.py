@@ -16,23 +16,21 @@ import regex
 
 from triage.engine.assemble import Assembler
 from triage.model import Crash, CrashEvent, Failure, Line, Link, Outcome, Phase, Role
-from triage.rulebase.anchors import branches, literal_runs
+from triage.rulebase.anchors import branches
 from triage.rulebase.editproof import catalogued, takeable
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.rule import Mark, Pattern, Proof, Rule, Sample
 from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
+from triage.rulebase.slowness import HOSTILE_BYTES, slow
 from triage.rulebase.trial import attempts, found_in, words
 from triage.rulebase.unitproof import unfit, units
 from triage.shipped import checkout, shipped
 from triage.sources import open_source
 
-HOSTILE_BYTES = 100_000
 UNFINISHED = "a TODO of the draft is left"
 _TODO = re.compile(r"\bTODO\b")
 _TODO_NOTE = re.compile(r"#.{0,40}\bTODO\b")  # in the proof only as a note: logs are anybody's text
-_UNFIT = "\x01"
-_FILLERS = ("a", " ", "1", "a ", "a=1, ", "x\n", "('a', ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,38 +226,9 @@ def _broken(rule: Rule) -> Iterator[Problem]:
 
 def _patterns(rule: Rule) -> Iterator[Problem]:
     for pattern in _searched(rule):
-        compiled = regex.compile(pattern.text, regex.MULTILINE)
-        if any(_too_slow(compiled, text) for text in hostile_texts(pattern)):
+        if slow(pattern):
             yield Problem(
                 pattern.mark,
                 f"takes more than {SEARCH_SECONDS:g} s on {HOSTILE_BYTES // 1000} kB of hostile text:"
                 " bound its repeats ([^\\n]{0,80} for .*)",
             )
-
-
-def _too_slow(compiled: regex.Pattern[str], text: str) -> bool:
-    """Three times in a row: a busy machine makes a pattern slow once, its own shape makes it slow always."""
-    for _ in range(3):
-        try:
-            compiled.search(text, timeout=SEARCH_SECONDS)
-        except TimeoutError:
-            continue
-        return False
-    return True
-
-
-def hostile_texts(pattern: Pattern) -> Iterator[str]:
-    """Text that nearly matches: the pattern's literals over and over but the last, and an end that does not fit."""
-    runs = [run for branch in pattern.text.split("|") for run in literal_runs(branch)] or ["a"]
-    words = re.findall(r"[A-Za-z][\w ]+", re.sub(r"\\[a-zA-Z]|\(\?P<\w+>", "(", pattern.text))  # inside groups too
-    for piece in ("".join(runs), *words):
-        yield _fill(piece) + _UNFIT
-    for filler in _FILLERS:
-        yield runs[0] + _fill(filler) + _UNFIT
-        if len(runs) > 1:
-            yield _fill(filler.join(runs[:-1]) + filler) + _UNFIT
-            yield filler.join(runs[:-1]) + _fill(filler) + _UNFIT
-
-
-def _fill(text: str) -> str:
-    return (text * (HOSTILE_BYTES // len(text) + 1))[:HOSTILE_BYTES]
