@@ -21,9 +21,6 @@ from triage.sources.entry import raw_field
 SIFT = 2048  # entries read before the pipeline has its turn
 CHUNK = 16, 256  # entries searched at once: behind a word, and where there was none for long
 
-_Known = dict[bytes, str | None]  # pid -> its unit, if that is one of ours
-
-
 @dataclass(slots=True)
 class Sifted:
     lines: list[Line] = field(default_factory=list)
@@ -49,12 +46,14 @@ class Sieve:
         self._passed: Counter[str | None] = Counter()
         self._unread = 0  # entries since the last line that was handed on
         self._seen: set[tuple[bytes, bytes]] = set()  # pid and invocation of processes of which one was handed on
-        self._known = _Known()
+        self._known: dict[bytes, str | None] = {}  # pid -> its unit, if that is one of ours
+        self._tally: dict[bytes, int] = {}  # pid -> entries passed over; the keys of `_known`
         self._aged = 0  # entries read since then
         self._chunk = CHUNK[0]
 
     def passed(self) -> Mapping[str | None, int]:
         """Lines that were passed over since this was asked last, by unit."""
+        self._settle()
         passed, self._passed = self._passed, Counter()
         return passed
 
@@ -67,21 +66,20 @@ class Sieve:
             return None
         if self._aged >= SIFT:
             self._forget()
-        out, known = Sifted(), self._known
+        out = Sifted()
         while out.read < SIFT:
-            messages, pids, out.ended = _gather(reader, known, self._chunk)
+            messages, out.ended, stranger = _gather(reader, self._tally, self._chunk)
             spots = self._gate.spots(b"\n".join(messages)) if messages else []
             last = len(messages) - 1
-            at = _entry_at(messages, spots[0]) if spots else last if pids and pids[last] not in known else last + 1
+            at = _entry_at(messages, spots[0]) if spots else last if stranger else last + 1
             self._chunk = CHUNK[0] if spots else min(2 * self._chunk, CHUNK[1])
-            self._pass(known, pids[:at])
+            self._unread += at
             out.read += min(at, last) + 1
             self._aged += min(at, last) + 1
             if at <= last:
-                for _ in range(last - at):
-                    reader._previous()
-                    out.ended = False
-                if self._meet(reader, known, pids[at], out.lines, telling=bool(spots)):
+                out.ended = out.ended and at == last
+                pid = self._go_back(reader, last - at)
+                if self._meet(reader, pid, out.lines, telling=bool(spots)):
                     out.ended = False
                     break
             if out.ended:
@@ -91,8 +89,17 @@ class Sieve:
         return out
 
     def _forget(self) -> None:
+        self._settle()
         self._known.clear()
+        self._tally.clear()
         self._aged = 0
+
+    def _settle(self) -> None:
+        """What was counted by process, by unit."""
+        for pid, unit in self._known.items():
+            if unit is not None:
+                self._passed[unit] += self._tally[pid]
+            self._tally[pid] = 0
 
     def _sample(self, lines: list[Line]) -> None:
         """One line in so many is handed on all the same: the server's speed is taken from some (engine.pace)."""
@@ -102,17 +109,21 @@ class Sieve:
             self._unread = 0
             lines.append(line)
 
-    def _pass(self, known: _Known, pids: list[bytes]) -> None:
-        self._unread += len(pids)
-        for pid, count in Counter(pids).items():
-            unit = known[pid]
-            if unit is not None:
-                self._passed[unit] += count
+    def _go_back(self, reader: Any, steps: int) -> bytes:
+        """Back so many entries, which were counted, as was the one it stands on then; whose that is."""
+        pid = raw_field(reader, "_PID")
+        for step in range(steps + 1):
+            if step:
+                reader._previous()
+                pid = raw_field(reader, "_PID")
+            if pid in self._tally:
+                self._tally[pid] -= 1
+        return pid
 
-    def _meet(self, reader: Any, known: _Known, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
+    def _meet(self, reader: Any, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
         """The entry the reader stands on has a word, or is of a process that is not known. True: ask the gate anew."""
         self._unread += 1
-        line, new = self._line(), self._learn(reader, pid, known)
+        line, new = self._line(), self._learn(reader, pid)
         if line is None:
             return False
         if not telling and not new and line.origin is Origin.PROCESS:
@@ -127,7 +138,7 @@ class Sieve:
             return True
         return telling
 
-    def _learn(self, reader: Any, pid: bytes, known: _Known) -> bool:
+    def _learn(self, reader: Any, pid: bytes) -> bool:
         """Note whose process wrote this entry; True where its line has to be handed on: it is one of ours and new, or
         nobody can tell."""
         unit = raw_field(reader, "_SYSTEMD_UNIT")
@@ -135,15 +146,19 @@ class Sieve:
             return True
         if not self._ours(unit):
             if not self._tells(unit):
-                known[pid] = None
+                self._know(pid, None)
             return True
-        known[pid] = unit.decode("utf-8", "replace")
+        self._know(pid, unit.decode("utf-8", "replace"))
         process = (pid, raw_field(reader, "_SYSTEMD_INVOCATION_ID"))
         new = process not in self._seen
         if len(self._seen) > 4096:
             self._seen.clear()
         self._seen.add(process)
         return new
+
+    def _know(self, pid: bytes, unit: str | None) -> None:
+        self._known[pid] = unit
+        self._tally.setdefault(pid, 0)
 
     def _before(self, reader: Any) -> list[Line]:
         """The lines of processes that were passed over last: evidence, if what begins here breaks off."""
@@ -161,27 +176,24 @@ class Sieve:
         return found[-CONTEXT:]
 
 
-def _gather(reader: Any, known: _Known, count: int) -> tuple[list[bytes], list[bytes], bool]:
-    """Messages and pids of the next entries, up to the first of a process that is not known; was that the end?"""
+def _gather(reader: Any, tally: dict[bytes, int], count: int) -> tuple[list[bytes], bool, bool]:
+    """Messages of the next entries, each counted for its process, up to the first of one that has no count; was that
+    the end, and does the last have none?"""
     step, get = reader._next, reader._get
     messages: list[bytes] = []
-    pids: list[bytes] = []
-    say, name = messages.append, pids.append
+    say = messages.append
     for _ in range(count):
         if not step():
-            return messages, pids, True
+            return messages, True, False
         try:
             say(get("MESSAGE"))
         except KeyError:
             say(b"")
         try:
-            pid = get("_PID")
-        except KeyError:  # the kernel has none
-            pid = b""
-        name(pid)
-        if pid not in known:
-            break
-    return messages, pids, False
+            tally[get("_PID")] += 1
+        except KeyError:  # a stranger; and the kernel has no number
+            return messages, False, True
+    return messages, False, False
 
 
 def _entry_at(messages: list[bytes], spot: int) -> int:
