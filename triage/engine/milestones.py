@@ -151,6 +151,11 @@ class Progress:
     def started(self) -> bool:
         return bool(self._seen)
 
+    @property
+    def flags(self) -> Mapping[str, str]:
+        """What the server was started with, as it printed it."""
+        return self._flags
+
     def context(self) -> Context:
         return Context(
             phase=Phase.SHUTDOWN if self.stopping is not None else self.phase,

@@ -24,7 +24,7 @@ _DECODE = re.compile(
 class Speedometer:
     """Of one invocation. `before`: what was known of it when `watch` was last stopped."""
 
-    __slots__ = ("_heard", "_lines", "_loads", "_old", "answered")
+    __slots__ = ("_heard", "_lines", "_loads", "_old", "_told", "answered")
 
     def __init__(self, answered: int = 0, before: tuple[Pace, ...] = ()) -> None:
         self.answered = answered
@@ -32,6 +32,7 @@ class Speedometer:
         self._old = before
         self._lines = 0
         self._loads: dict[int, deque[tuple[float, float]]] = {}
+        self._told: tuple[Pace, ...] | None = None  # it is asked for with each rank's failure, and is the same then
 
     @property
     def counting(self) -> bool:
@@ -55,6 +56,7 @@ class Speedometer:
                 return
             self._loads[running] = deque(maxlen=_KEPT)
         self._loads[running].append((_number(found[3]), _number(found[2] or "")))
+        self._told = None
 
     def answer(self, text: str) -> None:
         """One line of the access log: a generation, not a look at its health."""
@@ -64,9 +66,11 @@ class Speedometer:
 
     def pace(self) -> tuple[Pace, ...]:
         """By load. A load that was seen anew stands for itself, else what was known of it before."""
-        known = {one.running: one for one in self._old}
-        known |= {running: _pace(running, list(lines)) for running, lines in self._loads.items()}
-        return tuple(known[running] for running in sorted(known))
+        if self._told is None:
+            known = {one.running: one for one in self._old}
+            known |= {running: _pace(running, list(lines)) for running, lines in self._loads.items()}
+            self._told = tuple(known[running] for running in sorted(known))
+        return self._told
 
 
 def _pace(running: int, lines: list[tuple[float, float]]) -> Pace:

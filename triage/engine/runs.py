@@ -127,7 +127,7 @@ class Run:
     @property
     def cluster(self) -> tuple[str | None, str, str] | None:
         """Unit, number of nodes and meeting point where the server runs on several nodes."""
-        flags = self.progress.context().flags
+        flags = self.progress.flags
         nodes, address = flags.get("nnodes", ""), flags.get("dist_init_addr", "")
         return (self.group[1], nodes, address) if nodes.isdecimal() and int(nodes) > 1 and address else None
 

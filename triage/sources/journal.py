@@ -187,23 +187,24 @@ class JournalSource:
     def _process_line(self, unit: bytes) -> Line:
         """The way of nearly every entry: few fields, since each costs a walk over the entry's objects. What one unit
         writes into one stream has one host and one invocation."""
-        raw = self._raw
-        message, stream, pid = raw("MESSAGE"), raw("_STREAM_ID"), raw("_PID")
+        reader = self._reader
+        message, stream, pid = raw_field(reader, "MESSAGE"), raw_field(reader, "_STREAM_ID"), raw_field(reader, "_PID")
         known = self._streams.get((unit, stream, pid)) if stream else None
         if known is None:
-            known = (_text(raw("_HOSTNAME")) or None, _text(unit), _text(raw("_SYSTEMD_INVOCATION_ID")) or None)
+            host, invocation = self._raw("_HOSTNAME"), self._raw("_SYSTEMD_INVOCATION_ID")
+            known = (_text(host) or None, _text(unit), _text(invocation) or None)
             if len(self._streams) > 4096:
                 self._streams.clear()
             self._streams[unit, stream, pid] = known
         return process_line(
             clean(_text(message)),
-            self._reader._get_realtime(),
+            reader._get_realtime(),
             host=known[0],
             unit=known[1],
             invocation=known[2],
             pid=int(pid or 0) or None,
             stream=_text(stream) or None,
-            broken=_text(raw("_LINE_BREAK")),
+            broken=_text(raw_field(reader, "_LINE_BREAK")),
             cut=len(message) >= THRESHOLD,
         )
 
