@@ -34,7 +34,7 @@ def read_kernel(text: str) -> Sign | None:
         if match is not None:
             return _xid(match, text)
     if "NVRM" in text and _GONE.search(text):
-        return Sign("gone", Kind.HINT, Role.CONFIRMATION, "Xid 79", text.strip(), "the driver lost the GPU")
+        return Sign("gone", Kind.HINT, Role.CONFIRMATION, "NVRM", text.strip(), "the driver lost the GPU")
     if "ut of memory: Kill" in text:
         match = _OOM.search(text)
         if match is not None and match["name"].startswith(_SERVER_NAMES):
