@@ -21,6 +21,7 @@ from triage.sources.entry import raw_field
 SIFT = 2048  # entries read before the pipeline has its turn
 CHUNK = 16, 256  # entries searched at once: behind a word, and where there was none for long
 
+
 @dataclass(slots=True)
 class Sifted:
     lines: list[Line] = field(default_factory=list)
