@@ -39,7 +39,7 @@ from triage.model import (
 )
 from triage.remedy import as_it_stands, plan, plan_rollback
 from triage.rulebase.hints import hinted
-from triage.rulebase.offer import respelled
+from triage.rulebase.offer import doubted, respelled
 from triage.rulebase.parser import Parser
 from triage.search import searched
 from triage.settings import Settings
@@ -161,6 +161,7 @@ class Planner:
         parser, without = self._parser(unit) if ours and ask else (None, "")
         release = parser.release if parser else _release(manager, unit, self._root)
         release = release or document.get("sglang_version")  # in a container only the log tells
+        doubt = doubted(found, release, parser)
         found = hinted(respelled(found, release, parser), spelled(effective(unit)), release)
         known = standing(self.ledger.results(), unit.name, self._root, owner)
         tried = () if self.root else self.store.tried(unit.name, owner=owner)
@@ -189,7 +190,7 @@ class Planner:
         before = failed_before(result, tried, release)
         result = noted(result, file) if file else result
         more = (self._unproved(unit.name, manager), self._lifted(unit.name, manager, starts=True)) if ours else ()
-        notes = filter(None, (without, before, *more))
+        notes = filter(None, (without, doubt, before, *more))
         return replace(result, notes=(*result.notes, *notes), failed_before=before)
 
     def _parser(self, unit: Unit) -> tuple[Parser | None, str]:

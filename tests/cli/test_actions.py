@@ -113,12 +113,12 @@ def test_a_remedy_that_is_not_there_names_each_of_the_others_once(store: Store, 
 
 def test_a_remedy_outside_the_policy_leads_to_the_next(store: Store, run: Type, root: Path) -> None:
     finding = made_finding()
-    outside = replace(REMEDY, id="more", confirmed=False, edits=(Edit("set-flag", "--mem-fraction-static", 1.15),))
+    outside = replace(REMEDY, id="more", confirmed=False, edits=(Edit("set-flag", "--max-running-requests", 1234567),))
     ladder = (outside, REMEDY)
     record(store, closed(replace(finding, matches=(replace(finding.matches[0], remedies=ladder),))))
     result = run("apply", "1", "--yes", "--root", str(root))
     assert result.exit_code == 0, result.output
-    assert "passed over: more: --mem-fraction-static 1.15 is outside the pattern" in result.stdout
+    assert "passed over: more: --max-running-requests 1234567 is outside the pattern" in result.stdout
     assert "--disable-cuda-graph" in drop_in(root).read_text()
 
 

@@ -13,7 +13,7 @@ def aliases() -> set[frozenset[str]]:
         fields: dict[str, set[str]] = defaultdict(set)
         for name in book._flags:
             declared = book.flag(name, release)
-            if declared and book._shape(name, book.place(release) or 0) and not declared.deprecated:
+            if declared and book._shape(name, book.releases.index(release)) and not declared.deprecated:
                 fields[declared.dest].add(name)
         found |= {frozenset(names) for names in fields.values() if len(names) > 1}
     return {names for names in found if not any(name.startswith("--no-") for name in names)}

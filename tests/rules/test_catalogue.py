@@ -12,8 +12,10 @@ from click.testing import CliRunner
 
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.cli import triage
-from triage.model import Remedy
+from triage.model import Edit, Remedy
 from triage.rulebase.catalogue import catalogue
+from triage.rulebase.offer import doubted, respelled
+from triage.rulebase.parser import Parser
 from triage.rulebase.rulecheck import check
 
 
@@ -36,9 +38,8 @@ from triage.rulebase.rulecheck import check
 )
 def test_no_flag_of_a_release_is_missed(release: str, spellings: int) -> None:
     known = catalogue()
-    at = known.place(release)
-    assert at is not None
-    assert known.releases[at] == release
+    assert known.near(release) == (release,)
+    at = known.releases.index(release)
     assert sum(1 for name in known._flags if known._shape(name, at)) == spellings
 
 
@@ -93,14 +94,12 @@ def test_choices_are_those_of_the_release() -> None:
 
 @pytest.mark.parametrize("release", ["0.3.6", "0.9.0", "0.5.13.dev112+g5a1c", "main", "", None])
 def test_of_a_build_nobody_catalogued_it_says_nothing(release: str | None) -> None:
-    assert catalogue().place(release) is None
+    assert catalogue().near(release) == ()
 
 
-def test_a_release_between_two_is_taken_for_the_one_before() -> None:
-    known = catalogue()
-    at = known.place("0.5.5.post1")
-    assert at is not None
-    assert known.releases[at] == "0.5.5"
+def test_a_release_between_two_is_spoken_for_by_both() -> None:
+    assert catalogue().near("0.5.5.post1") == ("0.5.5", "0.5.5.post3")
+    assert catalogue().near("0.4.8") == ("0.4.7.post1", "0.4.8.post1")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +173,13 @@ def rungs(folder: Path, edits: str, release: str | None) -> Remedy:
             ["--moe-runner-backend triton"],
             "sglang 0.4.6 has no --moe-runner-backend (it is in 0.5.1 to 0.5.23)",
         ),
+        (  # between two that agree
+            "[{op: set-flag, name: --moe-runner-backend, value: triton}]",
+            "0.4.8",
+            ["--moe-runner-backend triton"],
+            "sglang 0.4.8 has no --moe-runner-backend (it is in 0.5.1 to 0.5.23)",
+        ),
+        ("[{op: cap-flag, name: --cuda-graph-max-bs, value: 8}]", "0.4.8", ["--cuda-graph-max-bs 8"], None),
         (
             "[{op: set-flag, name: --attention-backend, value: fa4}]",
             "0.5.2",
@@ -201,6 +207,37 @@ def test_a_rung_is_spelled_for_the_release_at_hand(
     remedy = rungs(tmp_path, edits, release)
     assert [f"{edit.name} {edit.value}" for edit in remedy.edits] == spelled
     assert (remedy.blocked_by, remedy.applicable) == (why, why is None)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "{op: set-flag, name: --moe-runner-backend, value: triton}",  # the one before has no such flag
+        "{op: set-flag, name: --attention-backend, value: trtllm_mha}",  # the one before has no such choice
+        "{op: remove-flag, name: --moe-runner-backend}",
+    ],
+)
+def test_where_the_two_around_a_release_differ_nothing_is_guessed(tmp_path: Path, edit: str) -> None:
+    """0.5.0: its flags may be those of 0.4.10.post2 or of 0.5.1. The installed server is asked; a log says so much."""
+    remedy = rungs(tmp_path, f"[{edit}]", "0.5.0")
+    assert remedy.title == "Do it (not known for sglang 0.5.0: 0.4.10.post2 and 0.5.1 differ)"
+    assert (remedy.blocked_by, remedy.applicable) == (None, True)
+    assert doubted(remedy, "0.5.0") == "not known for sglang 0.5.0: 0.4.10.post2 and 0.5.1 differ"
+    assert doubted(remedy, "0.5.1") == ""
+    known = Parser(f"options:\n  {edit.split()[3].rstrip(',}')} X\n", "0.5.0")
+    assert respelled(remedy, "0.5.0", known).blocked_by is None
+    unknown = Parser("options:\n  --moon X\n", "0.5.0")
+    assert "sglang 0.5.0 has no " in (respelled(remedy, "0.5.0", unknown).blocked_by or "")
+    assert doubted(remedy, "0.5.0", known) == doubted(remedy, "0.5.0", unknown) == ""
+
+
+def test_a_variable_between_two_that_differ_is_in_doubt_even_for_the_asked_server() -> None:
+    """No --help lists variables."""
+    edits = (Edit("set-env", "SGLANG_USE_AITER_AR", "1"),)
+    remedy = Remedy("one", "env", "Do it", "None.", False, edits, None, True)
+    parser = Parser("options:\n  --x X\n", "0.5.5.post1")
+    assert doubted(remedy, parser.release, parser) == "not known for sglang 0.5.5.post1: 0.5.5 and 0.5.5.post3 differ"
+    assert doubted(remedy, "0.5.5.post3", parser) == ""
 
 
 def test_a_new_name_is_told_in_the_title(tmp_path: Path) -> None:
@@ -245,5 +282,8 @@ def test_check_names_the_rungs_that_a_release_has_no_words_for() -> None:
     missing = {(row["rule"], row["remedy"]) for row in json.loads(told.stdout)["missing"]}
     assert ("multimodal-out-of-memory", "fewer-images") in missing
     assert ("nan-probabilities", "other-attention") not in missing
+    between = CliRunner().invoke(triage, ["rules", "check", "--sglang", "0.5.0", "--json"])
+    whys = {row["why"] for row in json.loads(between.stdout)["missing"]}
+    assert "not known for sglang 0.5.0: 0.4.10.post2 and 0.5.1 differ" in whys
     unknown = CliRunner().invoke(triage, ["rules", "check", "--sglang", "0.9.9"])
     assert unknown.exit_code != 0

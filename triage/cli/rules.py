@@ -126,7 +126,7 @@ def _missing(chosen: tuple[Rule, ...], release: str, as_json: bool) -> None:
     from triage.rulebase.catalogue import catalogue
     from triage.rulebase.editproof import missing_in
 
-    if catalogue().place(release) is None:
+    if not catalogue().near(release):
         first, last = catalogue().releases[0], catalogue().releases[-1]
         raise InputError(f"sglang {release} is not in the catalogue: it knows {first} to {last}")
     rungs = list(missing_in(chosen, release))

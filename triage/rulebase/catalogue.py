@@ -1,15 +1,16 @@
 """SGLang's flags and environment variables by release: what a remedy may use, and how that release spells it.
 
 Read from catalogue/flags.json, which catalogue/build.py writes out of some fifty releases. Called by `offer`, where the
-log tells the release, and by `rulecheck`. It answers for releases between its first and its last; of a newer, a nightly
-or an unknown build it says nothing (such a server has to be asked itself).
+log tells the release, and by `rulecheck`. For a release between two of its own those two speak, as far as they agree.
+Of a newer, a nightly or an unknown build it says nothing (such a server has to be asked itself).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
@@ -64,7 +65,7 @@ class Declared:
 class Vocabulary(Protocol):
     """Who says which flags there are: the catalogue for its releases, an installed server for itself."""
 
-    def place(self, release: str | None) -> int | None: ...
+    def near(self, release: str | None) -> tuple[str, ...]: ...
     def knows(self, name: str) -> bool: ...
     def flag(self, name: str, release: str) -> Declared | None: ...
     def successor(self, name: str, release: str) -> tuple[str, str | None] | None: ...
@@ -85,15 +86,16 @@ class Catalogue:
         self._flags: dict[str, list[list[int]]] = document["flags"]
         self._variables: dict[str, list[list[int]]] = document["variables"]
 
-    def place(self, release: str | None) -> int | None:
-        """The position of the release, or of the last one before it; None for what nobody catalogued."""
+    def near(self, release: str | None) -> tuple[str, ...]:
+        """Who speaks for the release: itself, or the two it lies between; nobody for a newer one or a nightly."""
         if release is None or not _RELEASE.fullmatch(release.strip()):
-            return None
+            return ()
         key = release_key(release)
         assert key is not None
-        at = bisect_right(self._keys, key) - 1
-        newer = at == len(self.releases) - 1 and self._keys[at] != key
-        return None if at < 0 or newer else at
+        at = bisect_left(self._keys, key)
+        if self._keys[at : at + 1] == [key]:
+            return (self.releases[at],)
+        return self.releases[at - 1 : at + 1] if 0 < at < len(self.releases) else ()
 
     def knows(self, name: str) -> bool:
         """Has any release this flag, or one it is a short form of?"""
@@ -103,13 +105,12 @@ class Catalogue:
         return name in self._variables
 
     def flag(self, name: str, release: str) -> Declared | None:
-        """The flag in that release; abbreviations count where argparse would take them. `place` has to know it."""
-        at = self.place(release)
-        return None if at is None else self._declared(name, at)
+        """The flag in that release, one of `near`; abbreviations count where argparse would take them."""
+        return self._declared(name, self.releases.index(release))
 
     def variable(self, name: str, release: str) -> bool:
-        at = self.place(release)
-        return at is not None and any(first <= at <= last for first, last in self._variables.get(name, ()))
+        at = self.releases.index(release)
+        return any(first <= at <= last for first, last in self._variables.get(name, ()))
 
     def newest(self, name: str) -> Declared | None:
         """As the last release that has the flag declares it: for a log that does not tell its release."""
@@ -123,9 +124,7 @@ class Catalogue:
 
     def successor(self, name: str, release: str) -> tuple[str, str | None] | None:
         """How a flag that is gone is written now: its new name, and the value it stands for."""
-        at = self.place(release)
-        if at is None:
-            return None
+        at = self.releases.index(release)
         for first, _, shape in reversed(self._flags.get(name, [])):
             found = _SUCCESSOR.fullmatch(self._shapes[shape].get("use", "")) if first <= at else None
             if found and self._declared(found[1], at):
@@ -147,8 +146,9 @@ class Catalogue:
     def meant(self, name: str, release: str | None) -> str | None:
         """The flag that somebody meant who wrote one that is not there: dashes for underscores, a new name, the
         name that `server_args=` has for it, a word too many, a typo. Never the opposite of what was written."""
-        at = self.place(release)
-        at = len(self.releases) - 1 if at is None else at
+        return self._agreed(release, lambda at: self._meant(name, at))
+
+    def _meant(self, name: str, at: int) -> str | None:
         if self._declared(name, at):
             return None
         dashed = "--" + name[2:].replace("_", "-")
@@ -171,8 +171,14 @@ class Catalogue:
     def setting(self, field: str, value: str, release: str | None) -> str | None:
         """The flag that gives this field of `server_args=` this value; None where it is none, or a switch that can
         only be turned on and is to be something else."""
-        at = self.place(release)
-        at = len(self.releases) - 1 if at is None else at
+        return self._agreed(release, lambda at: self._setting(field, value, at))
+
+    def _agreed(self, release: str | None, answer: Callable[[int], str | None]) -> str | None:
+        """What those say who speak for the release, if they agree; where nobody does, the newest."""
+        said = {answer(self.releases.index(one)) for one in self.near(release) or self.releases[-1:]}
+        return said.pop() if len(said) == 1 else None
+
+    def _setting(self, field: str, value: str, at: int) -> str | None:
         dashed = "--" + field.replace("_", "-")
         there = {known: shape for known in self._flags if (shape := self._shape(known, at))}
         named = [known for known, shape in there.items() if shape["dest"] == field and not known.startswith("--no-")]

@@ -77,7 +77,7 @@ def _unspelled(rule: Rule, remedy: RemedyText, text: EditText) -> str | None:
         return None
     releases = [release for release in book.releases if _is_for(rule, remedy, release)]
     edits = [Edit(text.op, name, text.value, text.floor, text.ceiling) for name in ours]
-    told = [spelled([edits], release)[2] for release in releases]
+    told = [spelled([edits], release).why for release in releases]
     if not told or None in told:
         return None
     which = "of sglang" if len(releases) == len(book.releases) else "that the rung is for"
@@ -94,6 +94,6 @@ def missing_in(rules: Iterable[Rule], release: str) -> Iterator[tuple[str, str, 
     for rule in rules:
         for remedy in (one for one in rule.remedies if _is_for(rule, one, release)):
             edits = [[Edit(t.op, name, t.value, t.floor, t.ceiling) for name in t.names] for t in remedy.edits]
-            _, _, why = spelled(edits, release)
-            if why:
+            here = spelled(edits, release)
+            if why := here.why or here.doubt:
                 yield rule.id, remedy.id, why

@@ -23,7 +23,7 @@ def hinted(remedy: Remedy, spelled: Iterable[str], release: str | None) -> Remed
 def _hinted(edit: Edit, words: frozenset[str], release: str | None, book: Catalogue) -> Edit:
     if not edit.op.endswith("-flag") or not book.knows(edit.name):
         return edit
-    asked = (release,) if release and book.place(release) is not None else book.releases
+    asked = book.near(release) or book.releases
     having = {one: found for one in asked if (found := book.flag(edit.name, one))}
     takes = {found.takes for found in having.values()}
     also = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from triage.model import Crash, Edit, Remedy
 from triage.rulebase.catalogue import Vocabulary, catalogue
@@ -68,6 +69,17 @@ def respelled(remedy: Remedy, release: str | None, book: Vocabulary | None = Non
     `book`: what that server says of itself; without it the catalogue answers for the release."""
     if (release is None and book is None) or not remedy.edits:
         return remedy
+    here = spelled(_parts(remedy), release or "of its own build", book)
+    edits = tuple(edit for part in here.parts for edit in part)
+    return replace(remedy, edits=edits, blocked_by=remedy.blocked_by or here.why)
+
+
+def doubted(remedy: Remedy, release: str | None, book: Vocabulary | None = None) -> str:
+    """In words that nobody can say whether that release takes the edits; '' where it is known."""
+    return (spelled(_parts(remedy), release, book).doubt if release else None) or ""
+
+
+def _parts(remedy: Remedy) -> list[list[Edit]]:
     parts: list[list[Edit]] = []
     for edit in remedy.edits:  # neighbours that say the same of different names are spellings of one change
         last = parts[-1][-1] if parts else None
@@ -75,9 +87,7 @@ def respelled(remedy: Remedy, release: str | None, book: Vocabulary | None = Non
             parts[-1].append(edit)
         else:
             parts.append([edit])
-    here, _, missing = spelled(parts, release or "of its own build", book)
-    edits = tuple(edit for part in here for edit in part)
-    return replace(remedy, edits=edits, blocked_by=remedy.blocked_by or missing)
+    return parts
 
 
 def fill(text: str, captures: Mapping[str, str]) -> str:
@@ -102,9 +112,9 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
     edits = [_edits(part, captures) for part in text.edits]
     blocked, title = _blocked(text, crash, captures), fill(text.title, captures)
     if release := crash.context.sglang_version:
-        edits, renamed, missing = spelled(edits, release)
-        blocked = blocked or missing
-        title += f" (here {', '.join(renamed)})" if renamed else ""
+        here = spelled(edits, release)
+        edits, blocked = here.parts, blocked or here.why
+        title += f" (here {', '.join(here.renamed)})" if here.renamed else f" ({here.doubt})" if here.doubt else ""
     return Remedy(
         id=text.id,
         kind=text.kind,
@@ -140,22 +150,38 @@ def _bare(text: EditText, captures: Mapping[str, str]) -> bool:
     return declared is not None and declared.takes == "nothing"
 
 
-def spelled(
-    parts: list[list[Edit]], release: str, book: Vocabulary | None = None
-) -> tuple[list[list[Edit]], list[str], str | None]:
-    """The edits as this release spells its flags, the new names that were put in, and why it cannot be done.
+class Spelling(NamedTuple):
+    """Edits in the words of a release."""
+
+    parts: list[list[Edit]]
+    renamed: tuple[str, ...] = ()  # new names that were put in
+    why: str | None = None  # it cannot be done
+    doubt: str | None = None  # whether it can is not known; the edits are as they were
+
+
+def spelled(parts: list[list[Edit]], release: str, book: Vocabulary | None = None) -> Spelling:
+    """The edits as this release spells its flags, or why it cannot be done, or that this is not known.
 
     A part lists the spellings of one change; one of them has to be there. What is to be taken away and is not there
-    anyway is left out.
+    anyway is left out. A release that nobody catalogued is spoken for by the two around it where they agree.
     """
     book = book or catalogue()
-    if not parts or book.place(release) is None:
-        return parts, [], None
+    near = book.near(release) if parts else ()
+    told = [_spelled(parts, one, release, book) for one in near]
+    if not told:
+        return Spelling(parts)
+    if all(one == told[0] for one in told) or all(one.why for one in told):
+        return told[0]
+    return Spelling(parts, doubt=f"not known for sglang {release}: {' and '.join(near)} differ")
+
+
+def _spelled(parts: list[list[Edit]], release: str, said: str, book: Vocabulary) -> Spelling:
+    """By the words of `release`; reasons name the one they are told for."""
     out: list[list[Edit]] = []
     renamed: list[str] = []
     nothing = None
     for part in parts:
-        told = [_here(edit, release, book) for edit in part]
+        told = [_here(edit, release, said, book) for edit in part]
         kept = [edit for edit, _ in told if edit is not None]
         why = next((why for _, why in told if why), None)
         if kept:
@@ -164,34 +190,32 @@ def spelled(
         elif part[0].op in _TAKING:
             nothing = nothing or why
         else:
-            return parts, [], why
-    return (out, renamed, None) if out else (parts, [], nothing)
+            return Spelling(parts, why=why)
+    return Spelling(out, tuple(renamed)) if out else Spelling(parts, why=nothing)
 
 
-def _here(edit: Edit, release: str, book: Vocabulary) -> tuple[Edit | None, str | None]:
+def _here(edit: Edit, release: str, said: str, book: Vocabulary) -> tuple[Edit | None, str | None]:
     """One edit in the words of one release, or why it has none."""
     if edit.op.endswith("-env"):
         ours = book.knows_variable(edit.name) and not book.variable(edit.name, release)
-        return (
-            (None, f"sglang {release} knows no {edit.name} (it is in {book.span(edit.name)})") if ours else (edit, None)
-        )
+        return (None, f"sglang {said} knows no {edit.name} (it is in {book.span(edit.name)})") if ours else (edit, None)
     if not edit.op.endswith("-flag") or not book.knows(edit.name):
         return edit, None
     declared = book.flag(edit.name, release)
     if declared is None:
         new = book.successor(edit.name, release)
         if new is None:
-            return None, f"sglang {release} has no {edit.name} (it is in {book.span(edit.name)})"
+            return None, f"sglang {said} has no {edit.name} (it is in {book.span(edit.name)})"
         name, value = new
         if value is not None and edit.op != "set-flag":
-            return None, f"sglang {release} has no {edit.name} any more: {name} {value} stands for it"
+            return None, f"sglang {said} has no {edit.name} any more: {name} {value} stands for it"
         edit, declared = (
             replace(edit, name=name, value=edit.value if value is None else value),
             book.flag(name, release),
         )
     for wanted in _values(edit):
         if declared is not None and (why := declared.refusal(wanted)):
-            return None, f"{edit.name} {why} in sglang {release}"
+            return None, f"{edit.name} {why} in sglang {said}"
     return edit, None
 
 

@@ -31,8 +31,9 @@ class Parser:
                     known = tuple(choices[1].split(",")) if choices else ()
                     self.flags[name] = Declared(dest.lstrip("-").replace("-", "_"), kind, known)
 
-    def place(self, release: str | None) -> int | None:
-        return 0
+    def near(self, release: str | None) -> tuple[str, ...]:
+        """Flags it knows itself; only for variables does it matter whom the catalogue would ask."""
+        return catalogue().near(release) or (self.release,)
 
     def knows(self, name: str) -> bool:
         """It has the last word on every flag."""
@@ -50,7 +51,7 @@ class Parser:
         return catalogue().knows_variable(name)
 
     def variable(self, name: str, release: str) -> bool:
-        return catalogue().place(release) is None or catalogue().variable(name, release)
+        return release not in catalogue().releases or catalogue().variable(name, release)
 
     def span(self, name: str) -> str:
         return catalogue().span(name)
