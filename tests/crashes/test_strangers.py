@@ -88,6 +88,28 @@ def test_an_assertion_of_a_native_library_is_an_abort():
     assert crash_of(kernels).root.cause.exception == "DeviceAssert"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'docker: Error response from daemon: Conflict. The container name "/heron" is already in use.',
+        "Error response from daemon: manifest unknown",
+        "docker: Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?.",
+        "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown.",
+    ],
+)
+def test_a_container_engine_that_does_not_start_the_server_is_the_root(text):
+    assert crash_of(text).root.cause.exception == "ContainerError"
+
+
+def test_a_container_engines_words_amid_a_servers_log_are_somebody_elses():
+    quoted = story.Said(
+        'docker: Error response from daemon: Conflict. The name "/x" is already in use', story.RANKS[0], 20_000
+    )
+    crash = [*story.rank_crash(30_000, 3), *story.parent_gives_up(30_400), *story.unit_failed(31_000)]
+    (told,) = crashes_of(story.as_export([*story.starting(), *story.serving(10_000, 30), quoted, *crash]))
+    assert told.root.cause.exception == "AttributeError"
+
+
 @pytest.mark.parametrize("where", ["src/worker.rs:105:38:", "'called `Result::unwrap()` on an `Err`', src/m.rs:1:2"])
 def test_a_rust_programs_panic_counts_where_nothing_else_stands(where):
     crash = crash_of("[2026-11-29 12:00:12] router is up", f"thread '<unnamed>' (78) panicked at {where}")

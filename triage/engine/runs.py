@@ -273,6 +273,8 @@ class Run:
         sign = signs.read(text)
         if sign is not None and sign.name == "usage" and parsed.headed and self.progress.started:
             sign = None  # argparse writes no records, and nothing once the flags are known: this quotes somebody
+        elif sign is not None and sign.name == "container" and self.progress.started and not self.plain:
+            sign = None  # the engine's client speaks before anything of the server does
         if sign is not None:
             events += self.add_sign(line, sign, text, pid, parsed)
         elif self._burst.aside.note(line, text, self.lanes.serial, headed=parsed.headed):

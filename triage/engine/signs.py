@@ -142,6 +142,10 @@ def _bind(_match: re.Match[str], text: str) -> Sign:
     return Sign("bind", Kind.PLAIN, Role.ROOT, "OSError", text, "the server's port was taken")
 
 
+def _container(_match: re.Match[str], text: str) -> Sign:
+    return Sign("container", Kind.PLAIN, Role.ROOT, "ContainerError", text, "the container was not started")
+
+
 def _assert(_match: re.Match[str], text: str) -> Sign:
     return Sign("assert", Kind.HINT, Role.CONFIRMATION, "DeviceAssert", text, "a device-side assert came first")
 
@@ -247,6 +251,13 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         _library("", "a transfer failed"),
     ),
     ("collective operation timeout", _BEFORE + r"Watchdog caught collective operation timeout", _collective),
+    (
+        "Docker daemon",
+        r"(?:docker: )?(?:Cannot connect|permission denied while trying to connect) to the Docker daemon",
+        _container,
+    ),
+    ("Error response from daemon: ", r"(?:docker: )?Error response from daemon: ", _container),
+    ("nvidia-container-cli: ", r"nvidia-container-cli: \w+ error: ", _container),
     ("address already in use", r"\[Errno 98\] .*address already in use", _bind),
     (
         ": error: ",
