@@ -52,6 +52,7 @@ def test_a_rule_with_a_sample_that_it_wins_holds(tmp_path: Path) -> None:
         ("impossible-edit", "the edit cannot be carried out"),
         ("never-allowed", "the edit cannot be carried out: Service.ExecStartPre is never changed by triage"),
         ("wrong-value", "no release of sglang takes 1.7 for --mem-fraction-static"),
+        ("confirmed-by-nobody", "the rung one is confirmed, and the rule has no reference"),
         ("unrenderable", "the rung one does not render on sglang-"),
         ("healthy-matches", "the lines of a healthy server are enough for it (serving.log)"),
     ],
@@ -180,7 +181,7 @@ def test_an_edit_that_cannot_be_carried_out_fails(tmp_path: Path) -> None:
     kind: unit
     title: A
     cost: none
-    confirmed: true
+    confirmed: false
     edits: [{op: set-unit, name: Service.ExecStartPre, value: 'C:\\x'}]
 """
     write(tmp_path, "moon", rule("{message: the moon is full}", remedies) + SAMPLE)
@@ -249,6 +250,15 @@ def test_a_value_that_no_release_of_the_rung_takes_fails(
     assert all(text.startswith("no release ") and said in text for text in texts)  # type: ignore[operator]
 
 
+def test_a_confirmed_rung_with_a_reference_holds(tmp_path: Path) -> None:
+    confirmed = rung("flag", "{op: set-flag, name: --disable-overlap-schedule}").replace("false", "true")
+    write(tmp_path, "moon", rule("{message: the moon is full}", f"references: [an almanac]\n{confirmed}") + SAMPLE)
+    assert problems(tmp_path) == []
+    write(tmp_path, "moon", rule("{message: the moon is full}", confirmed) + SAMPLE)
+    (text,) = problems(tmp_path)
+    assert text.startswith("the rung a is confirmed, and the rule has no reference")
+
+
 def test_the_releases_of_the_rule_are_those_of_its_rungs(tmp_path: Path) -> None:
     more = "applies: '<0.5.3'\n" + rung("flag", "{op: set-flag, name: --attention-backend, value: fa4}")
     write(tmp_path, "moon", rule("{message: the moon is full}", more) + SAMPLE)
@@ -263,7 +273,7 @@ def test_arithmetic_without_both_bounds_fails(tmp_path: Path, bounds: str) -> No
     kind: flag
     title: A
     cost: none
-    confirmed: true
+    confirmed: false
     edits: [{{op: step-flag, name: --mem-fraction-static, value: -0.05{bounds}}}]
 """
     write(tmp_path, "moon", rule("{message: the moon is full}", remedies) + SAMPLE)

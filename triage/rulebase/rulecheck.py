@@ -72,6 +72,7 @@ def check(
             *_patterns(rule),
             *(edits or unfit(rule, written)),
             *_unfinished(rule.path),
+            *_unreferenced(rule),
             *catalogued(rule),
             *_proof(rule, proof, book),
             *_alarmed(rule, alarmed),
@@ -86,6 +87,17 @@ def _unfinished(path: Path) -> Iterator[Problem]:
     for number, line in enumerate(f"{body}\n---{proof}".splitlines(), 1):
         if found := (_TODO if number <= body.count("\n") + 1 else _TODO_NOTE).search(line):
             yield Problem(Mark(str(path), number, found.start() + 1), f"{UNFINISHED}: do it, then take the word out")
+
+
+def _unreferenced(rule: Rule) -> Iterator[Problem]:
+    """Who says that a rung helps has to say where that was seen: it is what may be applied unasked."""
+    for remedy in rule.remedies:
+        if remedy.confirmed and not rule.references:
+            yield Problem(
+                remedy.mark,
+                f"the rung {remedy.id} is confirmed, and the rule has no reference: add where it was seen to help"
+                " (an issue, a merged fix, a document, a run of yours), or write confirmed: false",
+            )
 
 
 def crashes_of(log: str) -> tuple[Crash, ...]:
