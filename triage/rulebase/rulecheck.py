@@ -16,14 +16,14 @@ import regex
 
 from triage.engine.assemble import Assembler
 from triage.model import Crash, CrashEvent, Failure, Line, Link, Outcome, Phase, Role
-from triage.rulebase.anchors import branches
+from triage.rulebase.coverage import gaps
 from triage.rulebase.editproof import catalogued, takeable
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.rule import Mark, Pattern, Proof, Rule, Sample
 from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
 from triage.rulebase.slowness import HOSTILE_BYTES, slow
-from triage.rulebase.trial import attempts, found_in, words
+from triage.rulebase.trial import attempts, words
 from triage.rulebase.unitproof import unfit, units
 from triage.shipped import checkout, shipped
 from triage.sources import open_source
@@ -134,27 +134,14 @@ def _proof(rule: Rule, proof: Proof, book: Rulebook) -> Iterator[Problem]:
         seen += [Evidence.of(crash) for crash in crashes[:1]]
         wrong += _sample(rule, sample, crashes, book)
     yield from wrong
-    for miss in proof.near_misses:
+    missed: list[Evidence] = []
+    for miss in (one for given in proof.near_misses for one in (given, *given.variants())):
         for crash in crashes_of(miss.log):
+            missed.append(Evidence.of(crash))
             if any(match.rule == rule.id for match in book.match(crash)):
                 yield Problem(miss.mark, f"the near-miss '{miss.name}' is matched: make the rule stricter")
     if proof.samples and not wrong:
-        yield from _unproved(rule, seen)
-
-
-def _unproved(rule: Rule, seen: Sequence[Evidence]) -> Iterator[Problem]:
-    """Every pattern, and of `a|b` each side, is found in some sample: the rest is a guess nobody tried."""
-    messages = [message for evidence in seen for _, message in evidence.chain]
-    texts = [evidence.text for evidence in seen]
-    for clause in rule.clauses:
-        for patterns, where in ((clause.messages, messages), (clause.lines, texts)):
-            for pattern in patterns:
-                for branch in branches(pattern.text):
-                    if not any(found_in(branch, text) for text in where):
-                        yield Problem(
-                            pattern.mark,
-                            f"no sample holds {branch!r}: add one, or `also` with other words to one, or drop it",
-                        )
+        yield from (Problem(gap.mark, str(gap)) for gap in gaps(rule, seen, missed))
 
 
 def _quiet(path: Path) -> Crash:

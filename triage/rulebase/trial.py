@@ -199,14 +199,6 @@ def _branch(branch: str, text: str) -> tuple[float, str]:
     return low / len(parts), said
 
 
-def found_in(pattern: str, text: str) -> bool:
-    """Is all of it there? A pattern that is none, or takes too long, is not."""
-    try:
-        return _search(pattern, text) is not None
-    except (regex.error, TimeoutError):
-        return False
-
-
 def _search(pattern: str, text: str) -> regex.Match[str] | None:
     compiled: Callable[..., regex.Match[str] | None] = regex.compile(pattern, regex.MULTILINE).search
     return compiled(text, timeout=SECONDS)
