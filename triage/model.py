@@ -339,6 +339,7 @@ class Change(StrEnum):
     OPENED = "opened"
     AMENDED = "amended"
     CLOSED = "closed"
+    CORRECTED = "corrected"  # after it was closed the manager said better how the unit ended
 
 
 @dataclass(frozen=True, slots=True)

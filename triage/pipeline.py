@@ -44,15 +44,25 @@ def merge(events: Iterable[CrashEvent]) -> list[CrashEvent]:
         before = latest.get(event.crash.key)
         if before is not None and before.change is Change.OPENED and event.change is Change.AMENDED:
             event = replace(event, change=Change.OPENED)
+        if before is not None and before.change is Change.CLOSED:
+            event = replace(event, change=Change.CLOSED)
         latest[event.crash.key] = event
     return list(latest.values())
 
 
 def findings(lines: Iterable[Line], assembler: Assembling, diagnose: Diagnose) -> Iterator[Finding]:
     """Every crash of a bounded input, named, in the order they closed."""
+    closed: dict[tuple[object, ...], Crash] = {}
+
+    def take(events: Iterable[CrashEvent]) -> None:
+        for event in events:
+            if event.change in (Change.CLOSED, Change.CORRECTED):
+                closed[event.crash.owner, *event.crash.key] = event.crash
+
     for line in lines:
-        yield from (diagnose(event.crash) for event in assembler.feed(line) if event.change is Change.CLOSED)
-    yield from (diagnose(event.crash) for event in assembler.finish() if event.change is Change.CLOSED)
+        take(assembler.feed(line))
+    take(assembler.finish())
+    yield from map(diagnose, closed.values())
 
 
 def run(

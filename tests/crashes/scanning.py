@@ -22,7 +22,14 @@ def events_of(data: bytes, units: tuple[str, ...] = ("sglang*.service",), tz: st
 
 
 def crashes_of(data: bytes, **options: Any) -> list[Crash]:
-    return [event.crash for event in events_of(data, **options) if event.change is Change.CLOSED]
+    """Each as it was known last; a correction speaks for a crash that was closed."""
+    closed: dict[tuple[object, ...], Crash] = {}
+    for event in events_of(data, **options):
+        if event.change is Change.CORRECTED:
+            assert (event.crash.owner, *event.crash.key) in closed
+        if event.change in (Change.CLOSED, Change.CORRECTED):
+            closed[event.crash.owner, *event.crash.key] = event.crash
+    return list(closed.values())
 
 
 def documents_of(data: bytes, **options: Any) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.crashes import story
-from tests.crashes.scanning import ALARMING, crashes_of, documents_of
+from tests.crashes.scanning import ALARMING, crashes_of, documents_of, events_of
 from tests.crashes.story import MAIN, RANKS, Said, stamp
 from triage.engine.assemble import Assembler
 from triage.model import Change, Grade, Outcome, Phase
@@ -95,6 +95,84 @@ def test_an_end_without_a_word_of_the_server_gets_the_managers(code, status, res
     (crash,) = crashes_of(story.as_export([start, *story.unit_failed(500, code, status, result)]))
     assert (crash.root.cause.exception, crash.outcome) == (word, Outcome.FATAL)
     assert crash.phase is Phase.ARGUMENTS
+
+
+START = Said(f"Starting {story.UNIT}...", 1, 0, {"MESSAGE_ID": "7d4958e842da4a758f6c1cdc7b36dcc5"})
+
+
+def taking_long(result, code="killed", status="9", *, late=40_000):
+    """The main process goes at once, its children are gone long after: only then the manager says why."""
+    exited, failed = story.unit_failed(500, code, status, result)
+    return [exited, Said("rank 3 still writes", RANKS[3], 5_000), Said(failed.text, 1, late, failed.fields)]
+
+
+@pytest.mark.parametrize("render", [story.as_json, story.as_export, story.as_short])
+@pytest.mark.parametrize(
+    ("result", "code", "status", "word"),
+    [
+        ("timeout", "killed", "9", "StartTimeout"),
+        ("timeout", "exited", "0", "StartTimeout"),  # it had looked like an end that is none
+        ("watchdog", "dumped", "6", "WatchdogTimeout"),
+        ("oom-kill", "killed", "15", "HostOutOfMemory"),
+    ],
+)
+def test_a_result_that_the_manager_tells_late_is_the_result(render, result, code, status, word):
+    (crash,) = crashes_of(render([START, *taking_long(result, code, status)]))
+    assert (crash.root.cause.exception, crash.outcome) == (word, Outcome.FATAL)
+    assert crash.end is not None
+    assert crash.end.result == result
+    if status != "0":  # read at once or bit by bit, it is one crash
+        (at_once,) = crashes_of(render([START, *story.unit_failed(500, code, status, result)]))
+        assert (crash.id, crash.key) == (at_once.id, at_once.key)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        [Said(f"{story.UNIT}: Failed with result 'signal'.", 1, 40_000)],  # nothing new
+        [Said(f"{story.UNIT}: Failed with result 'success'.", 1, 40_000)],
+        [START, Said(f"{story.UNIT}: Failed with result 'timeout'.", 1, 90_000, {}, "e" * 32)],  # the next start's
+    ],
+)
+def test_a_late_word_that_says_nothing_new_or_is_of_another_start_corrects_nothing(late):
+    exited = story.unit_failed(500, "killed", "9")[0]
+    data = story.as_json([START, exited, Said("rank 3 still writes", RANKS[3], 5_000), *late])
+    assert [event for event in events_of(data) if event.change is Change.CORRECTED] == []
+    assert crashes_of(data)[0].root.cause.exception == "SIGKILL"
+
+
+def test_the_end_of_a_stop_that_took_too_long_is_no_crash():
+    exited, failed = story.unit_failed(20_500, "killed", "9", "timeout")
+    late = Said(failed.text, 1, 60_000, failed.fields)
+    lines = [*story.starting(), *story.stop_asked(20_000), exited, Said("x", RANKS[3], 22_000), late]
+    for render in (story.as_json, story.as_export, story.as_short):
+        assert crashes_of(render(lines)) == []
+
+
+def test_a_crash_with_a_root_keeps_it_when_the_result_is_told_late():
+    exited, failed = story.unit_failed(12_400, "killed", "9", "timeout")
+    later = [Said("x", RANKS[3], 15_000), Said(failed.text, 1, 50_000, failed.fields)]
+    (crash,) = crashes_of(story.as_json([*story.starting(), *story.rank_crash(12_000, 3), exited, *later]))
+    assert (crash.root.cause.exception, crash.end.result) == ("AttributeError", "timeout")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("start operation timed out. Terminating.", "StartTimeout"),
+        ("Start-pre operation timed out. Terminating.", "StartTimeout"),
+        ("Watchdog timeout (limit 3min)!", "WatchdogTimeout"),
+        ("State 'stop-sigterm' timed out. Killing.", "SIGKILL"),
+        ("Reload operation timed out. Killing reload process.", "SIGKILL"),
+    ],
+)
+def test_the_manager_foretells_why_it_ends_the_unit(text, word):
+    """So the first alert is right already, however long the children take."""
+    exited = story.unit_failed(500, "killed", "9")[0]
+    lines = [START, Said(f"{story.UNIT}: {text}", 1, 400), exited, Said("rank 3 still writes", RANKS[3], 5_000)]
+    for render in (story.as_json, story.as_short):
+        (event,) = [event for event in events_of(render(lines)) if event.change is Change.CLOSED]
+        assert event.crash.root.cause.exception == word
 
 
 def test_lines_that_come_after_the_managers_word_still_belong_to_the_crash():

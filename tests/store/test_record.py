@@ -19,7 +19,19 @@ from tests.store.made import (
     opened,
     record,
 )
-from triage.model import Context, Finding, Line, Origin, Outcome, Phase, Role, Severity
+from triage.model import (
+    Change,
+    Context,
+    Finding,
+    FindingEvent,
+    Line,
+    Origin,
+    Outcome,
+    Phase,
+    Role,
+    Severity,
+    UnitEnd,
+)
 from triage.store import DueDelivery, IncidentState, Store
 
 ALL = frozenset(("incident.opened", "incident.repeated", "incident.regressed", "incident.resolved"))
@@ -285,3 +297,22 @@ def test_a_fault_in_the_middle_leaves_nothing_behind(store: Store) -> None:
         record(store, closed(made_finding(1)), closed(broken), cursor="c1")
     assert store.incidents(alarming=False).rows == ()
     assert store.resume("journal:") == (None, {})
+
+
+def test_a_result_told_after_the_crash_was_closed_is_taken_over_once(store: Store) -> None:
+    """The manager said only then that it was a start time-out: another signature, another rule, the same crash."""
+    first = made_finding(signature="sigkill", known=False)
+    first = replace(first, crash=replace(first.crash, end=UnitEnd("signal", "killed", "9")))
+    better = made_finding(signature="start-timeout")
+    better = replace(better, crash=replace(better.crash, end=UnitEnd("timeout", "killed", "9")))
+    record(store, opened(first), closed(first), now=T0)
+    late = FindingEvent(Change.CORRECTED, better)
+    record(store, late, now=T0 + 60 * SECOND)
+    view = store.incident(1)
+    assert (len(view.crashes), view.incident.crashes, view.incident.alarms) == (1, 1, 1)
+    assert (view.incident.rule, view.incident.signature) == ("dflash-none", "1:start-timeout")
+    told = [entry.text for entry in view.timeline]
+    assert told.count("the manager said later how the unit ended: timeout") == 1
+    assert types(store) == ["incident.opened"]
+    record(store, closed(first), late, closed(better), now=T0 + 90 * SECOND)  # read again: nothing new
+    assert [entry.text for entry in store.incident(1).timeline] == told

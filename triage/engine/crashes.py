@@ -155,6 +155,20 @@ class OpenCrash:
         return self.grade
 
 
+def corrected(crash: Crash, end: UnitEnd, alone: Entry | None) -> Crash:
+    """A closed crash once the manager says better how the unit ended. `alone`: that end is all that is known of it."""
+    root = crash.root if alone is None else replace(crash.root, chain=alone.links, why=alone.why)
+    failed = crash.outcome is Outcome.UNKNOWN and end.result != "success" and not end.requested
+    return replace(
+        crash,
+        end=end,
+        root=root,
+        failures=(root, *crash.failures[1:]),
+        outcome=Outcome.FATAL if failed else crash.outcome,
+        ended=end.time if end.time is not None else crash.ended,
+    )
+
+
 def crash_id(texts: list[str]) -> str:
     """Hash of the root's own lines. Blanks at both ends do not count: journalctl's text form eats some."""
     digest = hashlib.sha256()

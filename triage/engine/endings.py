@@ -20,13 +20,17 @@ END_WAIT = 1_000_000  # the last lines of dying processes may come after the man
 class Ending:
     """What the manager said so far. `at`: when its last word has stood long enough, in log time."""
 
-    __slots__ = ("_line", "at", "final", "known")
+    __slots__ = ("_line", "_overdue", "at", "final", "known", "settled")
 
     def __init__(self) -> None:
         self.known: UnitEnd | None = None
         self.at: int | None = None
         self.final = False  # it was dealt with; what comes later is late
+        self.settled = (
+            False  # the manager said what it makes of the end, which may take it until the last process is gone
+        )
         self._line: Line | None = None
+        self._overdue: str | None = None
 
     def note(self, line: Line, word: Word, *, requested: bool) -> None:
         """One of the words exited, failed, deactivated."""
@@ -34,14 +38,29 @@ class Ending:
             return
         end = self.known or UnitEnd("success", time=line.time)
         if word.name == "exited":
-            end = replace(end, code=word.code, status=word.status, result=_result(end.result, word))
+            result = self._overdue or _result(end.result, word)
+            end = replace(end, code=word.code, status=word.status, result=result)
         elif word.name == "failed":
             end = replace(end, result=word.result or "failed")
+        self.settled = self.settled or word.name != "exited"
         self.known = replace(end, time=line.time, requested=requested)
         if self._line is None or word.name == "exited":
             self._line = kept(line)
         if line.time is not None:
             self.at = line.time + END_WAIT
+
+    def overdue(self, result: str) -> None:
+        """The manager ends it for having taken too long: however the process goes, that is the result."""
+        self._overdue = self._overdue or result
+
+    def late(self, line: Line, word: Word) -> bool:
+        """What the manager makes of an end that was dealt with. True where it is another result than was taken."""
+        end, self.settled = self.known, True
+        if end is None or end.requested or word.result in (None, "success", end.result):
+            return False
+        assert word.result is not None
+        self.known = replace(end, result=word.result, time=line.time if line.time is not None else end.time)
+        return True
 
     def give_up(self, time: int | None) -> None:
         """The manager starts it no more."""

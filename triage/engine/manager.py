@@ -88,6 +88,7 @@ _EXIT_TEXT = re.compile(
     r"(?P<unit>\S+): Main process exited, code=(?P<code>\w+), status=(?P<status>\d+)(?:/(?P<name>\S+))?"
 )
 _RESULT_TEXT = re.compile(r"(?P<unit>\S+): Failed with result '(?P<result>[\w-]+)'")
+_TIMEOUT_TEXT = re.compile(r"(?i):? ?start(?:-pre|-post|) operation timed out\. (?:Terminating|Aborting|Killing)")
 _UNIT_TEXT = re.compile(r"(?:Start\w+ |Stopp\w+ |)(?P<unit>[\w@.\\:-]+\.service)(?::| -|\.\.\.|\.$)")
 
 
@@ -95,7 +96,7 @@ _UNIT_TEXT = re.compile(r"(?:Start\w+ |Stopp\w+ |)(?P<unit>[\w@.\\:-]+\.service)
 class Word:
     """What the manager says about a unit: one of the names below and its details."""
 
-    name: str  # exited failed stopping starting deactivated restart oom dump start-limit timeout
+    name: str  # exited failed stopping starting deactivated restart oom dump start-limit overdue
     code: str | None = None
     status: str | None = None
     result: str | None = None
@@ -148,6 +149,10 @@ def _manager_text(text: str) -> Word | None:
         return Word("starting")
     if "Scheduled restart job" in text:
         return Word("restart")
+    if _TIMEOUT_TEXT.search(text):
+        return Word("overdue", result="timeout")
+    if "Watchdog timeout (limit " in text:
+        return Word("overdue", result="watchdog")
     if "killed by the OOM killer" in text:
         return Word("oom")
     return None

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from triage.engine import signs
 from triage.engine.burst import GROUP_QUIET, Burst, Group
-from triage.engine.crashes import MAX_TEXT, kept
+from triage.engine.crashes import MAX_TEXT, corrected, kept
 from triage.engine.endings import END_WAIT, Ending
 from triage.engine.entries import sign_entry
 from triage.engine.excerpt import Excerpt
@@ -25,7 +25,7 @@ from triage.engine.records import Records
 from triage.engine.signs import Kind, Sign
 from triage.engine.tracelines import stack_line
 from triage.engine.verdict import Verdict
-from triage.model import Change, Context, CrashEvent, Grade, Line, Phase, Role
+from triage.model import Change, Context, Crash, CrashEvent, Grade, Line, Phase, Role
 
 
 class Run:
@@ -37,6 +37,7 @@ class Run:
         "_excerpt",
         "_flow",
         "_half",
+        "_late",
         "_margin",
         "_records",
         "_spoke",
@@ -63,6 +64,7 @@ class Run:
         self._records = Records()
         self._flow = Flow()
         self._verdict = Verdict()
+        self._late: tuple[Ending, Crash | None, bool] | None = None  # an end whose result the manager did not tell yet
         self._spoke = False  # a record with SGLang's own head was read
 
     @property
@@ -352,6 +354,7 @@ class Run:
         if line.time is not None:
             self._burst.time = line.time
         if word.name == "starting":
+            self._late = None
             if self.progress.phase is Phase.UNKNOWN and not self.progress.started:
                 self.progress.phase = Phase.ARGUMENTS
             return []
@@ -364,7 +367,12 @@ class Run:
         if word.name == "oom":
             why = "the manager: killed for want of memory"
             return self.add_sign(line, Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text, why), text)
+        if word.name == "overdue" and word.result is not None:
+            self.ending.overdue(word.result)
+        if word.name == "failed" and self._is_late():
+            return self._corrected(line, word)
         if word.name in ("exited", "failed", "deactivated"):
+            self._late = None
             self.ending.note(line, word, requested=self.progress.stopping is not None)
         return []
 
@@ -378,21 +386,50 @@ class Run:
         events += self._burst.add(sign_entry(sign, kept(line), text, None))
         events += self._close(line.time)
         self.ending.close()
+        self._late = None
         return events
 
     def _end_now(self) -> list[CrashEvent]:
         """The invocation is over and its last lines had time to come."""
         events = self._verdict.settle() + self._last_reports()
-        end = self.ending.known
+        end, promoted = self.ending.known, []
         alone = self.ending.sign() if not self.crashing else None
         if alone is not None:  # the log names no root: a hint that was held back, else the manager's own word
-            events += self._burst.promote() or self._only_ended(*alone)
+            promoted = self._burst.promote()
+            events += promoted or self._only_ended(*alone)
         events += self._close(end.time if end is not None else None)
         self.ending.close()
         self._burst.drop()
+        if end is not None and not self.ending.settled:
+            closed = next((event.crash for event in events if event.change is Change.CLOSED), None)
+            self._late = (self.ending, closed, alone is not None and not promoted)
         if self.plain:  # the same file goes on with the next start
             self._fresh()
         return events
+
+    def _is_late(self) -> bool:
+        """Whether the manager's result is of the end that was dealt with. (A plain file has gone on to a next start,
+        and knows nothing any more of an end that had looked like none.)"""
+        if self._late is None or self.ending.known not in (None, self._late[0].known):
+            return False
+        ending, crash, _ = self._late
+        return not self.plain or crash is not None or (ending.known is not None and ending.known.requested)
+
+    def _corrected(self, line: Line, word: Word) -> list[CrashEvent]:
+        """The main process went, its children took long to follow, and only then the manager told why it ended it."""
+        assert self._late is not None
+        (ending, crash, alone), self._late = self._late, None
+        if not ending.late(line, word):
+            return []
+        sign = ending.sign()
+        assert ending.known is not None
+        assert sign is not None
+        if crash is None:  # it had looked like an end that is none
+            events = self._only_ended(*sign)
+            return events + self._burst.close(ending.known.time)
+        return [
+            CrashEvent(Change.CORRECTED, corrected(crash, ending.known, sign_entry(*sign, None) if alone else None))
+        ]
 
     def _only_ended(self, sign: Sign, line: Line, text: str) -> list[CrashEvent]:
         """All that is known is that it ended: because it said nothing, or because journald took no more."""

@@ -20,6 +20,7 @@ from triage.store.rows import IncidentState
 from triage.store.writing import Draft, Writing
 
 HOUR = 3_600_000_000
+OWN_WORDS = ("signal", "exit-code", "core-dump")  # what the end of the main process says by itself
 ENDED_WELL = (IncidentState.MITIGATED, IncidentState.RESOLVED)
 _KEY = ("host", "unit", "invocation", "position", "crash_id")
 _FIND = select(*(column for column in crashes.c if column.name != "document")).where(
@@ -41,7 +42,7 @@ def record_event(writing: Writing, event: FindingEvent) -> None:
     finding, crash = event.finding, event.finding.crash
     key = dict(zip(_KEY, (crash.host or writing.host, *crash.key[1:]), strict=True))
     row = writing.tx.execute(_FIND, key).first()
-    closing = event.change is Change.CLOSED
+    closing = event.change in (Change.CLOSED, Change.CORRECTED)
     if row is None:
         incident = _incident_of(writing, finding, key["host"], None)
         stored = Draft(id=None, **key, incident=incident.id, alarming=False, notice=None, state_before=None)
@@ -57,6 +58,8 @@ def record_event(writing: Writing, event: FindingEvent) -> None:
         if incident.id != stored.incident:
             incident = _move(writing, stored, incident.id, finding)
     _settle(writing, stored, incident, finding, closing)
+    if event.change is Change.CORRECTED and crash.end is not None:
+        writing.note(incident, "crash", f"the manager said later how the unit ended: {crash.end.result}")
     vars(stored).update(_values(finding), document=pack(writing.document(finding)))
     values = {name: value for name, value in vars(stored).items() if name != "id"}
     if stored.id is None:
@@ -110,7 +113,9 @@ def _title(finding: Finding, limit: int) -> str:
 
 
 def _weight(crash: Crash) -> int:
-    return len(crash.failures) + len(crash.evidence) + (crash.outcome is not Outcome.UNKNOWN) + (crash.end is not None)
+    """How much is known of it; how the main process went is less than what the manager made of it."""
+    told = 0 if crash.end is None else 1 if crash.end.result in ("success", *OWN_WORDS) else 2
+    return len(crash.failures) + len(crash.evidence) + (crash.outcome is not Outcome.UNKNOWN) + told
 
 
 def _rule(finding: Finding) -> str:
