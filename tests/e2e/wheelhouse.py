@@ -26,7 +26,7 @@ def wheelhouse() -> tuple[Path, Path]:
     folder = CACHE / f"wheels-{key}"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _pip("wheel", "--wheel-dir", str(folder), *needs)
+        _pip("wheel", "--use-pep517", "--wheel-dir", str(folder), *needs)  # an old pip has no bdist_wheel of its own
         (folder / "complete").touch()
     digest = _digest()
     ours = CACHE / f"triage-{digest}"
