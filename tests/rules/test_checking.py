@@ -351,3 +351,53 @@ def test_a_path_without_a_rule_is_a_problem_and_proves_nothing_else(tmp_path: Pa
     report = check([tmp_path], [tmp_path])
     assert (report.rules, len(report.problems)) == (0, 1)
     assert "no rule file is here" in str(report.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("match", "rank", "said"),
+    [
+        ("{exception: ValueError}", 0, True),
+        ("{exception: [torch.OutOfMemoryError, KeyError], phase: [serving]}", 0, True),
+        ("{exception: ValueError}", -1, False),
+        ("{exception: ValueError, at: scheduler.py}", 0, False),
+        ("{exception: ValueError, lines: the moon is}", 0, False),
+        ("{exception: [MemoryError]}", 0, False),
+        ("[{message: the moon is}, {exception: Exception}]", 0, True),
+    ],
+)
+def test_a_class_that_anything_raises_is_no_clause(tmp_path: Path, match: str, rank: int, said: bool) -> None:
+    write(tmp_path, "moon", rule(match, f"rank: {rank}\n") + SAMPLE)
+    assert any("alone means anything" in text for text in problems(tmp_path)) == said
+
+
+def test_a_mask_of_a_rule_that_is_not_there_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "shipped", "full-moon", rule("{message: the moon is full}") + SAMPLE)
+    other = write(tmp_path / "shipped", "moon", rule("{message: the moon is full, at: scheduler.py}") + SAMPLE)
+    write(tmp_path / "own", "full-moon", "")
+    folders = [tmp_path / "shipped", tmp_path / "own"]
+    assert check(folders).problems == ()
+    path = write(tmp_path / "own", "ful-moon", "# off\n")
+    for paths in ([], [path]):
+        (problem,) = check(folders, paths).problems
+        assert problem.text.startswith(
+            "the file is empty and there is no rule 'ful-moon' to switch off: did you mean moon?"
+        )
+        assert problem.mark.path == str(path)
+    assert check(folders, [other]).problems == ()  # not among what was asked for
+
+
+def test_a_fault_of_a_file_that_is_named_twice_is_told_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "moon", "title: x\n")
+    once = [str(problem) for problem in check([tmp_path]).problems]
+    assert [str(problem) for problem in check([tmp_path], [path, path.parent]).problems] == once
+    assert len(set(once)) == len(once) > 0
+
+
+def test_a_newline_in_a_name_does_not_split_a_line(tmp_path: Path) -> None:
+    """Who reads the output takes what is behind it for a file of its own."""
+    path = write(tmp_path, "moon\nshipped.yaml:1:1: all is well", "title: x\n")
+    result = CliRunner().invoke(triage, ["rules", "check", str(path)])
+    assert result.exit_code == 1
+    assert all(line.startswith(f"{path.parent}/moon\\nshipped") for line in result.stdout.splitlines())
+    (name,) = [p for p in check([path.parent]).problems if "the file's name" in p.text]
+    assert "\n" not in name.text

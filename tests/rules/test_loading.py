@@ -106,3 +106,35 @@ def test_a_folder_or_a_link_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         assert any("closed:1:1: cannot be read" in text for text in told)
     assert rule_files(tmp_path / "missing", problems) == []
     assert len(problems) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "possible"),
+    [
+        (">=0.5,<0.4", False),
+        (">=0.5,<0.5", False),
+        ("==0.5.2,!=0.5.2", False),
+        ("~=0.5.3,>=0.6", False),
+        (">0.4.6.post5,<0.4.6.post6", False),
+        (">0.4.6.post5,<0.4.6.post7", True),
+        (">0.5,<0.5.1", True),
+        ("<0.4", True),
+        (">=0.5.0rc1,<0.5.0", True),
+        ("~=0.5.3", True),
+        (">=0.5.3,!=0.5.3,<0.5.4", True),
+    ],
+)
+def test_a_range_that_no_release_can_be_in_is_an_error(tmp_path: Path, ranges: str, possible: bool) -> None:
+    write(tmp_path, "one", rule("{exception: [KeyError]}", f"applies: '{ranges}'\n"))
+    if possible:
+        assert load(tmp_path).rules[0].applies == ranges
+        return
+    with pytest.raises(RuleErrors, match=f"no release is within '{ranges}'"):
+        load(tmp_path)
+
+
+def test_an_upgrade_into_a_range_that_no_release_can_be_in_is_an_error(tmp_path: Path) -> None:
+    rung = "{id: new, kind: upgrade, title: T, cost: none, confirmed: false, versions: 'sglang>=0.5,<0.4'}"
+    write(tmp_path, "one", rule("{exception: [KeyError]}", f"remedies: [{rung}]\n"))
+    with pytest.raises(RuleErrors, match=r"no release is within 'sglang>=0\.5,<0\.4'"):
+        load(tmp_path)

@@ -42,6 +42,15 @@ class Specifier:
             bounds.append((found[1], found[2]))
         return cls(tuple(bounds))
 
+    @property
+    def possible(self) -> bool:
+        """Is there a release number within the bounds? A bound is, or what comes right before or behind one."""
+        keys = [key for _, bound in self.bounds if (key := release_key(bound))]
+        near = [((0,), _STAGE["dev"], 0), *keys]
+        for numbers, stage, number in keys:
+            near += [(numbers, _STAGE["dev"], 0), (numbers, stage, number + 1), ((*numbers, 0, 1), 0, 0)]
+        return any(all(_holds(key, op, bound) for op, bound in self.bounds) for key in near)
+
     def holds(self, release: str) -> bool:
         """True too for what is no release number: nothing is ruled out by a build nobody can place."""
         key = release_key(release)

@@ -18,6 +18,11 @@ FLAG = r"--[A-Za-z0-9][A-Za-z0-9_.-]*"
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
+def printable(name: str) -> str:
+    """A file's name in one line of text: what cannot be shown of it (a newline, a byte that is no UTF-8) is escaped."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
+
+
 @dataclass(frozen=True)
 class Mark:
     """A place in a rule file, counted from 1."""
@@ -27,7 +32,7 @@ class Mark:
     column: int
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}"
+        return f"{printable(self.path)}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ match) and never looks at a regex alone. It changes nothing and needs no server.
 
 from __future__ import annotations
 
+import builtins
+import difflib
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +31,8 @@ from triage.shipped import checkout, shipped
 from triage.sources import open_source
 
 UNFINISHED = "a TODO of the draft is left"
+_BUILTIN = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)}
+_SAYS_NOTHING = (_BUILTIN - {"MemoryError", "RecursionError"}) | {"CutTraceback", "ErrorLine"}
 _TODO = re.compile(r"\bTODO\b")
 _TODO_NOTE = re.compile(r"#.{0,40}\bTODO\b")  # in the proof only as a note: logs are anybody's text
 
@@ -59,6 +63,7 @@ def check(
         for path in paths
         if not rule_files(path)
     ]
+    problems += _idle(rules.masked, [file for folder in (*folders, *paths) for file in rule_files(folder)], wanted)
     checked = samples = near_misses = 0
     for number, rule in enumerate(rules.rules, 1):
         if progress is not None:
@@ -72,6 +77,7 @@ def check(
             *_patterns(rule),
             *(edits or unfit(rule, written)),
             *_unfinished(rule.path),
+            *_bare(rule),
             *_unreferenced(rule),
             *catalogued(rule),
             *_proof(rule, proof, book),
@@ -87,6 +93,33 @@ def _unfinished(path: Path) -> Iterator[Problem]:
     for number, line in enumerate(f"{body}\n---{proof}".splitlines(), 1):
         if found := (_TODO if number <= body.count("\n") + 1 else _TODO_NOTE).search(line):
             yield Problem(Mark(str(path), number, found.start() + 1), f"{UNFINISHED}: do it, then take the word out")
+
+
+def _bare(rule: Rule) -> Iterator[Problem]:
+    """A class that any part of a server raises says nothing: only a rule that steps back may have nothing else."""
+    for clause in rule.clauses:
+        said = clause.messages or clause.places or clause.frames or clause.lines or clause.flags
+        unit = clause.result or clause.code or clause.status
+        names = [name for name in clause.exceptions if name in _SAYS_NOTHING]
+        if names and not (said or unit) and rule.rank >= 0:
+            yield Problem(
+                clause.mark,
+                f"exception {names[0]} alone means anything: add a message, at or frame, or a rank below 0",
+            )
+
+
+def _idle(masked: Iterable[str], files: Sequence[Path], wanted: Set[Path]) -> Iterator[Problem]:
+    """An empty file that switches off nothing: the rule was renamed, or its name is misspelt."""
+    known = [file.stem for file in {file.resolve() for file in files} if file.stem not in masked]
+    for name in masked:
+        there = {file.resolve(): file for file in files if file.stem == name}
+        if len(there) == 1 and (not wanted or there.keys() & wanted):
+            near = difflib.get_close_matches(name, known, 1)
+            mend = f"did you mean {near[0]}?" if near else "name it after a rule of `triage rules list`, or remove it"
+            yield Problem(
+                Mark(str(*there.values()), 1, 1),
+                f"the file is empty and there is no rule '{name}' to switch off: {mend}",
+            )
 
 
 def _unreferenced(rule: Rule) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from typing import cast
 import yaml
 
 from triage.model import InputError
-from triage.rulebase.rule import Mark, Proof, Rule, Rules
+from triage.rulebase.rule import Mark, Proof, Rule, Rules, printable
 from triage.rulebase.rulenode import Node, Reader
 from triage.rulebase.ruleread import read_proof, read_rule
 from triage.shipped import rule_folders as rule_folders
@@ -56,7 +56,8 @@ def load_rules(folders: Iterable[Path]) -> Rules:
         here: dict[str, Path] = {}
         for path in rule_files(folder, problems):
             if other := here.get(path.stem):
-                problems.append(_problem(path, f"the id '{path.stem}' is taken by {other}: rename one of the files"))
+                taken = f"the id '{printable(path.stem)}' is taken by {printable(str(other))}"
+                problems.append(_problem(path, f"{taken}: rename one of the files"))
                 continue
             here[path.stem] = path
             rule, bad = load_rule(path)
@@ -66,8 +67,16 @@ def load_rules(folders: Iterable[Path]) -> Rules:
     rules = tuple(rule for _, rule in sorted(found.items()) if rule is not None)
     read = Rules(rules, tuple(sorted(name for name, rule in found.items() if rule is None)))
     if problems:
-        raise RuleErrors(sorted(problems, key=lambda p: (p.mark.path, p.mark.line, p.mark.column)), read)
+        raise RuleErrors(sorted(_once(problems), key=lambda p: (p.mark.path, p.mark.line, p.mark.column)), read)
     return read
+
+
+def _once(problems: Iterable[Problem]) -> Iterable[Problem]:
+    """A file that is named and lies in a folder that is named is read twice; its faults are told once."""
+    told: dict[tuple[str, int, int, str], Problem] = {}
+    for one in problems:
+        told.setdefault((os.path.realpath(one.mark.path), one.mark.line, one.mark.column, one.text), one)
+    return told.values()
 
 
 def rule_files(folder: Path, problems: list[Problem] | None = None) -> list[Path]:

@@ -25,6 +25,7 @@ from triage.rulebase.rule import (
     RemedyText,
     Rule,
     Sample,
+    printable,
 )
 from triage.rulebase.rulenode import Node, Reader
 
@@ -81,7 +82,7 @@ _VERIFY = {
 def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
     """One rule. What is wrong is in `r.problems`; the value is then not to be used."""
     if not _WORD.fullmatch(path.stem):
-        r.wrong(node, f"the file's name '{path.stem}' is the rule's id: use a-z, 0-9, '.', '_' and '-' only")
+        r.wrong(node, f"the file's name '{printable(path.stem)}' is the rule's id: use a-z, 0-9, '.', '_' and '-' only")
     keys = r.mapping(node, *_RULE, what="a rule") if r.sound(node) else {}
     match = keys.get("match")
     clauses = tuple(_clause(r, item) for item in r.items(match))
@@ -291,8 +292,12 @@ _LIKE = {"flag": "--mem-fraction-static", "env": "SGLANG_USE_AITER", "unit": "Se
 
 def _specifier(r: Reader, node: Node | None) -> str | None:
     text = r.text(node)
-    if node is not None and text and Specifier.parse(text) is None:
-        r.wrong(node, f"'{text}' is no range of releases: write it like '>=0.5.0,<0.5.14'")
+    if node is not None and text:
+        specifier = Specifier.parse(text)
+        if specifier is None:
+            r.wrong(node, f"'{text}' is no range of releases: write it like '>=0.5.0,<0.5.14'")
+        elif not specifier.possible:
+            r.wrong(node, f"no release is within '{text}': correct one of its ends")
     return text or None
 
 
@@ -308,8 +313,11 @@ def _requirement(r: Reader, node: Node | None) -> str | None:
     text = r.text(node, 200)
     for part in PLACEHOLDER.sub("1", text).split():
         name = re.match(r"[A-Za-z0-9._-]+", part)
-        if node is not None and (name is None or (part != name[0] and Specifier.parse(part[name.end() :]) is None)):
+        specifier = Specifier.parse(part[name.end() :]) if name else None
+        if node is not None and (name is None or (part != name[0] and specifier is None)):
             r.wrong(node, f"'{part}' is no package and range: write it like 'sglang>=0.5.13'")
+        elif node is not None and specifier is not None and not specifier.possible:
+            r.wrong(node, f"no release is within '{part}': correct one of its ends")
     return text or None
 
 
