@@ -58,7 +58,11 @@ def _remedy(remedy: RemedyText) -> str:
     if remedy.edits:
         said += "; `triage apply` can do it"
     cost = f" Costs: {_text(remedy.cost)}" if remedy.cost else ""
-    return f"{_text(remedy.title)} ({said}).{cost}"
+    bad = "".join(
+        f" Makes it worse {f'in sglang {one.release}' if one.release else 'with some flags'}: {_text(one.why)}."
+        for one in remedy.known_bad
+    )
+    return f"{_text(remedy.title)} ({said}).{cost}{bad}"
 
 
 def _text(text: str) -> str:

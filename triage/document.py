@@ -213,6 +213,7 @@ def remedy_document(remedy: Remedy) -> Json:
         "versions": remedy.versions,
         "blocked_by": remedy.blocked_by,
         "speed": remedy.speed,
+        "known_bad": [{"release": where, "why": why} for where, why in remedy.known_bad],
     }
 
 

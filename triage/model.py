@@ -405,6 +405,7 @@ class Remedy:
     applicable: bool = False  # `triage apply` can carry it out
     speed: float | None = None  # the cost announced as a share: at least this much of the tokens/s is left
     blocked_by: str | None = None  # why it does not fit here
+    known_bad: tuple[tuple[str, str], ...] = ()  # releases in which it makes things worse, and how
 
 
 @dataclass(frozen=True, slots=True)

@@ -411,4 +411,5 @@ def _remedy(rung: Mapping[str, Any]) -> Remedy:
         applicable=rung["applicable"],
         blocked_by=rung["blocked_by"],
         speed=rung.get("speed"),
+        known_bad=tuple((one["release"], one["why"]) for one in rung.get("known_bad") or ()),
     )

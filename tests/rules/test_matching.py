@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
+from triage.document import remedy_document
 from triage.model import Outcome, Phase, UnitEnd
+from triage.planning import find_remedy
 from triage.rulebase.evidence import Evidence
+from triage.rulebase.offer import respelled
 
 REMEDY = """remedies:
   - id: cap
@@ -202,6 +205,19 @@ def test_control_characters_of_a_log_do_not_reach_the_texts(tmp_path: Path) -> N
         ("requires: [--enable-lora]", {"enable_lora": "True"}, None),
         ("requires: [--enable-lora]", {}, None),
         ("conflicts: [--enable-lora]", {"enable_lora": "True"}, "it does not go together with --enable-lora"),
+        (
+            "known_bad: {release: '>=0.5.19,<0.5.21', why: every rank hangs}",
+            {},
+            "it is known to make it worse in sglang 0.5.20: every rank hangs",
+        ),
+        ("known_bad: {release: '<0.5.19', why: every rank hangs}", {}, None),
+        (
+            "known_bad: [{flags: {flag: tp_size, above: 1}, why: the ranks wait}]",
+            {"tp_size": "8"},
+            "it is known to make it worse here: the ranks wait",
+        ),
+        ("known_bad: [{flags: {flag: tp_size, above: 1}, why: the ranks wait}]", {}, None),
+        ("known_bad: {release: '>=0.5.19', flags: {flag: tp_size, above: 1}, why: x}", {"tp_size": "1"}, None),
         ("when: {phase: [load]}", {}, "it helps only in load, this one came in serving"),
         ("when: {flags: {flag: tp_size, above: 1}}", {"tp_size": "1"}, "the server's --tp-size says otherwise"),
         ("when: {flags: {flag: tp_size, above: 1}}", {"tp_size": "8"}, None),
@@ -215,6 +231,24 @@ def test_a_rung_that_does_not_fit_says_why(tmp_path: Path, more: str, flags: dic
     write(tmp_path, "one", rule("{exception: ValueError}", remedies))
     (match,) = book(tmp_path).match(crash(link("ValueError", "x"), flags=flags, release="0.5.20"))
     assert match.remedies[0].blocked_by == why
+
+
+@pytest.mark.parametrize("release", [None, "a-nightly-build"])
+def test_where_the_log_tells_no_release_planning_asks_the_installed_one_whether_a_rung_is_bad(
+    tmp_path: Path, release: str | None
+) -> None:
+    bad = "known_bad: [{release: '>=0.5.19,<0.5.21', why: every rank hangs}]"
+    edits = "edits: [{op: set-flag, name: --disable-overlap-schedule}]"
+    text = f"remedies: [{{id: a, kind: flag, title: A, cost: none, confirmed: true, {bad}, {edits}}}]\n"
+    write(tmp_path, "one", rule("{exception: ValueError}", text))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "x"), release=release))
+    (offered,) = match.remedies
+    assert offered.blocked_by is None
+    document = {"matches": [{"rule": "one", "remedies": [remedy_document(offered)]}]}
+    _, stored = find_remedy(document, "a")  # as planning reads it out of the store
+    assert respelled(stored, "0.5.20").blocked_by == "it is known to make it worse in sglang 0.5.20: every rank hangs"
+    assert respelled(stored, "0.5.21").blocked_by is None
+    assert respelled(stored, None).blocked_by is None
 
 
 @pytest.mark.parametrize(

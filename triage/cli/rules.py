@@ -59,6 +59,9 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
         confirmed = "" if remedy.confirmed else " (not confirmed)"
         click.echo(f"{number}. {remedy.title}{confirmed}")
         click.echo(click.wrap_text(f"costs: {remedy.cost}", 100, "   ", "   "))
+        for bad in remedy.known_bad:
+            where = [f"sglang {bad.release}"] * bool(bad.release) + ["certain flags"] * bool(bad.flags)
+            click.echo(click.wrap_text(f"makes it worse with {' and '.join(where)}: {bad.why}", 100, "   ", "   "))
         for edit in remedy.edits:
             value = "" if edit.value is None else f" {edit.value}"
             click.echo(f"   {edit.op} {' or '.join(edit.names)}{value}")
@@ -209,4 +212,5 @@ def _remedy(remedy: RemedyText) -> dict[str, Any]:
         "versions": remedy.versions,
         "requires": list(remedy.requires),
         "conflicts": list(remedy.conflicts),
+        "known_bad": [{"release": bad.release, "why": bad.why} for bad in remedy.known_bad],
     }

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from triage.model import Crash, Edit, Remedy
 from triage.rulebase.catalogue import Vocabulary, catalogue
 from triage.rulebase.releases import covers, release_key
-from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, RemedyText
+from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, KnownBad, RemedyText
 
 _SEVERAL = ("cap-flag", "scale-flag", "step-flag", "search-flag", "remove-flag")  # these may list several spellings
 _TAKING = ("remove-flag", "unset-env")
@@ -69,6 +69,8 @@ def respelled(remedy: Remedy, release: str | None, book: Vocabulary | None = Non
     `book`: what that server says of itself; without it the catalogue answers for the release."""
     if (release is None and book is None) or not remedy.edits:
         return remedy
+    if release and (why := next((why for where, why in remedy.known_bad if _known_in(where, release)), None)):
+        return replace(remedy, blocked_by=remedy.blocked_by or _makes_worse(why, release))
     here = spelled(_parts(remedy), release or "of its own build", book)
     edits = tuple(edit for part in here.parts for edit in part)
     return replace(remedy, edits=edits, blocked_by=remedy.blocked_by or here.why)
@@ -123,6 +125,9 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
         confirmed=text.confirmed,
         edits=tuple(edit for part in edits for edit in part if edit.name),  # '': the log did not tell it
         versions=fill(text.versions, captures) if text.versions else None,
+        known_bad=tuple(
+            (bad.release, bad.why) for bad in text.known_bad if bad.release and _holds(bad, crash.context.flags)
+        ),
         applicable=text.kind in EDITABLE and blocked is None,
         blocked_by=blocked,
         speed=text.speed,
@@ -229,6 +234,9 @@ def _values(edit: Edit) -> tuple[str | int | float | None, ...]:
 def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str | None:
     """Why it does not fit this crash. What the log does not tell blocks nothing."""
     flags, release = crash.context.flags, crash.context.sglang_version
+    for bad in text.known_bad:
+        if _holds(bad, flags) and (bad.release is None or (release and _known_in(bad.release, release))):
+            return _makes_worse(bad.why, release if bad.release else None)
     for edit in text.edits:
         wanted = " ".join((*edit.names, "" if _bare(edit, captures) else str(edit.value)))
         for name in PLACEHOLDER.findall(wanted):
@@ -259,6 +267,19 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
         if _given(flag, flags):
             return f"it does not go together with {flag}"
     return None
+
+
+def _holds(bad: KnownBad, flags: Mapping[str, str]) -> bool:
+    return all(flag_holds(condition, flags) for condition in bad.flags)
+
+
+def _known_in(ranges: str, release: str) -> bool:
+    """A build that nobody can place is not said to be among them."""
+    return release_key(release) is not None and covers(ranges, release)
+
+
+def _makes_worse(why: str, release: str | None) -> str:
+    return f"it is known to make it worse {f'in sglang {release}' if release else 'here'}: {why}"
 
 
 def _no_name(edit: EditText, name: str, flags: Mapping[str, str], captures: Mapping[str, str]) -> str | None:

@@ -125,6 +125,15 @@ class EditText:
 
 
 @dataclass(frozen=True)
+class KnownBad:
+    """Where a rung is known to make things worse: all that is given has to hold."""
+
+    why: str
+    release: str | None = None
+    flags: tuple[FlagCondition, ...] = ()
+
+
+@dataclass(frozen=True)
 class RemedyText:
     """One rung of the ladder, before a crash has filled in its captures."""
 
@@ -138,6 +147,7 @@ class RemedyText:
     versions: str | None = None
     requires: tuple[str, ...] = ()  # flags the server has to run with
     conflicts: tuple[str, ...] = ()  # flags it must not run with
+    known_bad: tuple[KnownBad, ...] = ()
     phases: tuple[Phase, ...] = ()  # `when`: only in these phases
     outcomes: tuple[Outcome, ...] = ()  # `when`: only where the crash became this
     flags: tuple[FlagCondition, ...] = ()  # `when`: only if the server's flags say so

@@ -20,6 +20,7 @@ from triage.rulebase.rule import (
     EditText,
     FlagCondition,
     FramePattern,
+    KnownBad,
     Pattern,
     Proof,
     RemedyText,
@@ -65,7 +66,7 @@ _RULE = (
 _CLAUSE = ["exception", "message", "frame", "at", "lines", "phase", "outcome", "unit", "flags", "unless", "anchors"]
 _CONDITION = ["flag", "above", "below", "is", "present", "or_unknown"]
 _REMEDY = ["id", "kind", "title", "cost", "confirmed", "edits", "versions", "requires", "conflicts", "when", "forks"]
-_REMEDY += ["speed"]
+_REMEDY += ["known_bad", "speed"]
 _SAMPLE = ["name", "why", "log", "first", "captures", "also"]
 _ALSO = ["instead_of", "say"]
 # How a remedy is proved: key -> smallest and largest value.
@@ -237,6 +238,7 @@ def _remedy(r: Reader, node: Node) -> RemedyText:
         versions=versions,
         requires=_names(r, keys.get("requires")),
         conflicts=_names(r, keys.get("conflicts")),
+        known_bad=tuple(_known_bad(r, item) for item in r.items(keys.get("known_bad"))),
         phases=r.choices(when.get("phase"), Phase),
         outcomes=r.choices(when.get("outcome"), Outcome),
         flags=_conditions(r, when.get("flags")),
@@ -244,6 +246,13 @@ def _remedy(r: Reader, node: Node) -> RemedyText:
         forks=r.texts(keys.get("forks")),
         speed=r.number(keys.get("speed"), 0, 1),
     )
+
+
+def _known_bad(r: Reader, node: Node) -> KnownBad:
+    keys = r.mapping(node, ("why", "release", "flags"), ("why",), what="known_bad")
+    if keys and not {"release", "flags"} & keys.keys():
+        r.wrong(node, "known_bad says not where: add release or flags; a rung that is bad everywhere is none")
+    return KnownBad(r.text(keys.get("why"), 200), _specifier(r, keys.get("release")), _conditions(r, keys.get("flags")))
 
 
 def _verify(r: Reader, node: Node) -> Verify:
