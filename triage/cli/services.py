@@ -84,6 +84,7 @@ def watch(specs: str) -> None:
     from triage.meter import Meter
     from triage.model import Batch
     from triage.pipeline import run as run_pipeline
+    from triage.rematch import Rematch
     from triage.rulebase.shelf import LiveBook, Shelf
     from triage.shipped import rule_folders
     from triage.sources import open_source
@@ -97,13 +98,19 @@ def watch(specs: str) -> None:
     assembler = Assembler(contexts)
     source = open_source(specs, units=settings.units, cursor=cursor, follow=True, gate=Gate(assembler))
     meter = Meter()
-    told = 0.0
+    told, turn = 0.0, -1  # rules may have changed while nothing watched
+    rematch = Rematch(store, lambda crash: diagnose(crash, rulebook))
 
     def each_round(batch: Batch) -> bool:
-        nonlocal told
+        nonlocal told, turn
         meter.saw(batch, now_us())
         for text in rulebook.follow():  # rules that changed, have a fault, or were put out of force
             log.warning("%s", text)
+        if turn != rulebook.turn:
+            turn = rulebook.turn
+            rematch.begin()
+        for text in rematch.go_on(now_us()):
+            log.info("%s", text)
         heart.beat(lambda: f"{meter.lines} lines read from {specs}")
         present = time.monotonic()
         if present - told >= METERS_EVERY:

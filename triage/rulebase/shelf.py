@@ -76,6 +76,7 @@ class LiveBook:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf, self._in_force = shelf, shelf()
         self._book = Rulebook(self._in_force.rules.rules)
+        self.turn = 0  # how often the rules were replaced
         self._untold = [self._in_force.trouble] if self._in_force.trouble else []
 
     def match(self, crash: Crash) -> tuple[Match, ...]:
@@ -92,6 +93,7 @@ class LiveBook:
         if present is not self._in_force:
             if present.rules is not self._in_force.rules:
                 self._book = Rulebook(present.rules.rules)
+                self.turn += 1
             told.append(present.trouble or f"rules were read again: {len(present.rules.rules)} in force")
             self._in_force = present
         return told

@@ -25,7 +25,20 @@ from triage.model import (
     Tried,
     Verify,
 )
-from triage.store import action, decision, guard, history, incident, metrics, outbox, position, proof, query, retirement
+from triage.store import (
+    action,
+    decision,
+    guard,
+    history,
+    incident,
+    metrics,
+    outbox,
+    position,
+    proof,
+    query,
+    rematch,
+    retirement,
+)
 from triage.store.database import Database
 from triage.store.guard import Limits
 from triage.store.machine import call, machine_id, name_of
@@ -335,6 +348,18 @@ class Store:
         """The crash came back on that release without `gone`; `heir` puts it back."""
         with self._database.write() as tx:
             retirement.still_needed(tx, self.host, gone, heir, release)
+
+    # ------------------------------------------------------------ rules that changed
+
+    def undiagnosed(self, limit: int) -> tuple[int, ...]:
+        """Numbers of open incidents that no rule knew, the newest first."""
+        with self._database.read() as tx:
+            return rematch.undiagnosed(tx, limit)
+
+    def diagnosed(self, crash: int, finding: Finding, document: Mapping[str, Any], now: int) -> bool:
+        """A rule knows the crash of that number now. False where one was there first."""
+        with self._database.write() as tx:
+            return rematch.diagnosed(tx, crash, finding, document, now)
 
     # ------------------------------------------------------------ autonomy
 
