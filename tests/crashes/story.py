@@ -124,6 +124,18 @@ def rank_crash(
     return [Said(text, RANKS[rank], ms) for text in [head, *traceback_lines(frames, last)]]
 
 
+def chained(ms: int, rank: int) -> list[Said]:
+    """One rank dies of what its capture wraps: two tracebacks, the message of each of several lines."""
+    first = (
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\nFor debugging consider a flag"
+    )
+    last = "Exception: Capture cuda graph failed: CUDA error\nPossible ways out:\n1. a smaller batch"
+    joint = "During handling of the above exception, another exception occurred:"
+    below = [joint, "Traceback (most recent call last):", *traceback_lines(FRAMES[:3], last)]
+    frames = (FRAMES[2], *FRAMES[4:])
+    return [*rank_crash(ms, rank, first, frames), *[Said(text, RANKS[rank], ms) for text in below]]
+
+
 def starting(ranks: int = 8) -> list[Said]:
     """A server that comes up."""
     lines = [Said(f"Starting {UNIT}...", 1, 0, {"MESSAGE_ID": "7d4958e842da4a758f6c1cdc7b36dcc5"})]

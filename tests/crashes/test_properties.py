@@ -99,18 +99,53 @@ def test_an_input_that_breaks_off_anywhere_does_not_raise(cut, road):
     crashes_of(getattr(story, road)(story.story())[:cut])
 
 
-WHOLE = {road: getattr(story, road)(story.story()) for road in ROADS}
+CHAIN = [said.text for said in story.chained(12_000, 0)]
+SECOND = next(n for n, text in enumerate(CHAIN) if n and text.startswith("Traceback"))
+CUT_STORY = [
+    *story.starting(1)[-3:],
+    *story.chained(12_000, 0),
+    *story.parent_gives_up(12_300),
+    *story.unit_failed(12_500),
+]
+WHOLE = {road: getattr(story, road)(CUT_STORY) for road in ROADS}
+PLACES = {road: [len(getattr(story, road)(CUT_STORY[:n])) for n in range(len(CUT_STORY) + 1)] for road in ROADS}
+SEEN_FROM_OUTSIDE = ("SIGKILL", "SIGQUIT", "ExitStatus ?", "ErrorLine", "CudaError")  # one line says it
+CHAIN_AT = 3  # so many entries stand before the chain
 
 
-@settings(max_examples=80, deadline=None)
-@given(head=st.integers(0, 30_000), tail=st.integers(0, 30_000), road=st.sampled_from(ROADS))
-def test_what_is_left_of_a_cut_log_is_the_crash_or_said_to_be_less(head, tail, road):
+def fits(links, whole):
+    """Whether a chain is what is left where a log ends between two lines: nobody can know whether more was to come."""
+    *first, last = links
+    head, at = whole[: len(first)], whole[len(first)]
+    lines, all_lines = last.message.split("\n"), at.message.split("\n")
+    same = (last.exception, last.frames) == (at.exception, at.frames)
+    return list(head) == first and same and lines == all_lines[: len(lines)]
+
+
+def cut_grade_holds(road, head, tail):
     data = WHOLE[road]
+    (whole,) = crashes_of(data)
+    assert (whole.grade, len(whole.root.chain)) == (Grade.COMPLETE, 2)
+    joint, header = PLACES[road][CHAIN_AT + SECOND - 1 : CHAIN_AT + SECOND + 1]
     for crash in crashes_of(data[head : len(data) - tail]):
-        if crash.grade is Grade.COMPLETE and crash.root.cause.frames:
-            link = crash.root.cause
-            said = f"{link.exception}: {link.message}".rstrip(": ")  # a last line may be cut, and nobody can know it
-            assert said.startswith(story.NONE_TYPE) or story.NONE_TYPE.startswith(said)
+        if crash.grade is Grade.COMPLETE and crash.root.cause.exception not in SEEN_FROM_OUTSIDE:
+            # A window that begins with the second header, or within the line before it, shows nothing of the first.
+            left = whole.root.chain[1:] if joint < head <= data.index(b"raceback", header) else whole.root.chain
+            assert fits(crash.root.chain, left), (road, head, tail)
+
+
+@settings(max_examples=200, deadline=None)
+@given(head=st.integers(0, 12_000), tail=st.integers(0, 12_000), road=st.sampled_from(ROADS))
+def test_what_is_left_of_a_cut_log_is_the_crash_or_said_to_be_less(head, tail, road):
+    cut_grade_holds(road, min(head, len(WHOLE[road])), tail)
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("beside", [-1, 0, 4])
+def test_a_log_cut_at_or_near_the_end_of_any_line_is_the_crash_or_said_to_be_less(road, beside):
+    for at in PLACES[road][:-1]:
+        cut_grade_holds(road, max(0, at + beside), 0)
+        cut_grade_holds(road, 0, len(WHOLE[road]) - max(0, at + beside))
 
 
 @pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_export])

@@ -150,8 +150,10 @@ class OpenCrash:
     def _grade(self, root: Entry) -> Grade:
         if root.doubtful:
             return Grade.MIXED
-        if root.cut:
-            return Grade.CUT
+        if root.cut or any(
+            entry.cut and (entry.start < root.start or root.kind is Kind.HINT) for entry in self.entries
+        ):
+            return Grade.CUT  # what was not read whole and came before it, or says more, may be what began it
         return self.grade
 
 

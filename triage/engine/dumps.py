@@ -25,7 +25,9 @@ class Dump:
         "_current",
         "_cxx",
         "_frames",
+        "_handler",
         "_sections",
+        "_told",
         "_what",
         "damaged",
         "lead",
@@ -50,6 +52,8 @@ class Dump:
         self._frames: list[Frame] = []  # innermost first, as the fault handler prints them
         self._current = True
         self._sections = 0
+        self._handler = text.startswith("Fatal Python error")
+        self._told = False  # what the thread that died was at
         self._what = ""
         match = _CXX.match(text)
         self._cxx = match["name"] if match else ""
@@ -85,6 +89,8 @@ class Dump:
             self._current = section["current"].startswith("Current")
             if self._current:
                 self._frames = []
+        elif self._current and self._sections:
+            self._told = True
         frame = FRAME.match(bare)
         if frame is not None and (self._current or not self._sections) and len(self._frames) < MAX_FRAMES:
             self._frames.append(read_frame(frame))
@@ -96,6 +102,8 @@ class Dump:
         return Fate.TAKEN
 
     def end(self) -> Fate:
+        """A fault handler's dump has the frames of the thread that died, and goes on behind them."""
+        self.lost = self._handler and (not self._told or FRAME.match(self.texts[-1]) is not None)
         return Fate.ENDED
 
     def chain(self) -> tuple[Link, ...]:

@@ -91,7 +91,7 @@ def lost_entry(report: Report, now: int | None) -> Entry:
     kind = Kind.REQUEST if signs.is_request(body.lead) else Kind.HINT
     name = "cut" if kind is Kind.HINT else "cut-request"  # the one must not fold into the other
     entry = Entry(kind, name, "a traceback without its end", list(body.lines), list(body.texts), (link,))
-    entry.rank, entry.pid, entry.cut, entry.time = report.rank, report.pid, True, now
+    entry.rank, entry.pid, entry.cut, entry.time, entry.start = report.rank, report.pid, True, now, body.start
     return entry
 
 
@@ -108,7 +108,7 @@ def refresh(entry: Entry, report: Report) -> None:
 
 
 def _quality(entry: Entry) -> None:
-    damaged = entry.body is not None and entry.body.damaged
+    damaged = entry.body is not None and (entry.body.damaged or entry.body.lost)
     entry.cut = entry.cut or damaged or any(line.cut for line in entry.lines)
     glued = isinstance(entry.body, Traceback) and entry.body.glued
     entry.mixed = entry.mixed or glued or any(line.fields.get("_LINE_BREAK") == "pid-change" for line in entry.lines)

@@ -16,7 +16,7 @@ from triage.engine import signs
 from triage.engine.dumps import Dump
 from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
-from triage.engine.tracebacks import Fate, Stage, Traceback
+from triage.engine.tracebacks import ABOVE, Fate, Stage, Traceback
 from triage.engine.tracelines import FRAME, exception_line, frame_match, header_lead
 from triage.model import Line
 
@@ -45,6 +45,7 @@ class Lane:
     fed: int = 0  # serial of the last line it took
     place: str = ""  # where its body stands
     failed: bool = False  # it has raised before: what follows in the same process is a consequence
+    joint: int = -LEAD_LINES  # serial of the last line that joins the next traceback to one that was not read
     foreign: bool = False  # the tag is another process's: a request's text may look like that
 
     @property
@@ -87,8 +88,10 @@ class Lanes:
     serial: int = 0  # of the last line
     _ranks: dict[int, str | None] = field(default_factory=dict)  # None: several ranks write under this pid
     _pids: set[int] = field(default_factory=set)
+    _within: int = 0  # so many lines at the beginning are blank or frames' source lines
     _led: int = -LEAD_LINES  # when a traceback was last announced
     tags: set[str] = field(default_factory=set)
+    whole: bool = False  # what the process wrote first, or what stood before, was read
     pasted: bool = False  # it is a few lines without a log: then a single frame counts
     front: int | None = None  # the process that takes the requests: it has no rank's work
 
@@ -121,6 +124,11 @@ class Lanes:
 
     def knows(self, pid: int) -> bool:
         return pid in self._pids
+
+    def pass_blank(self) -> None:
+        if self._within == self.serial:
+            self._within += 1
+        self.serial += 1
 
     def pass_by(self, count: int = 1) -> None:
         """Lines that say nothing to any lane."""
@@ -198,6 +206,7 @@ class Lanes:
             lane = self._extra(lane)
         lane.body = Traceback(lead or ("" if parsed.headed else self._lead(lane)))
         lane.body.serial = self.serial
+        lane.body.damaged = self.serial - lane.joint <= 2
         lane.body.header(line, text)
         self._open.append(lane)
         self._took(lane, text)
@@ -257,9 +266,16 @@ class Lanes:
             report = self._report(News.RAISED, lane)
             report.bare = True
             news.append(report)
+            lane.body.damaged = self._within == self.serial - 1 and not self.whole
         else:
             if text.strip():
                 self._note(text, name, rank)
+            if self._within == self.serial - 1 and (
+                text[:1] == " " or self.serial == 1
+            ):  # a first line may be cut itself
+                self._within = self.serial
+            if ABOVE in text:
+                self._lane(name, rank).joint = self.serial
             return False, news
         self._open.append(lane)
         self._took(lane, text)

@@ -120,6 +120,7 @@ class Run:
 
     def resume(self, context: Context) -> None:
         self.progress = self._burst.progress = Progress(context)
+        self.lanes.whole = True
 
     def after(self, other: Run) -> None:
         """The unit was started again: this run comes after that one."""
@@ -215,7 +216,7 @@ class Run:
         if not text.strip() or is_progress(text):
             if line.cut:
                 self.lanes.damage(line.pid)
-            self.lanes.pass_by()
+            self.lanes.pass_blank()
             return []
         held = self._records.text(line, parsed, time, serial)
         if held is not None:
@@ -311,7 +312,7 @@ class Run:
     def _fresh(self) -> None:
         """A plain file goes on with the next start."""
         before = self.progress
-        self.ending, self.progress, self.lanes, self._flow = Ending(), Progress(), Lanes(), Flow()
+        self.ending, self.progress, self.lanes, self._flow = Ending(), Progress(), Lanes(whole=True), Flow()
         self.progress.inherit(before)
         self._burst.ending, self._burst.progress = self.ending, self.progress
         self._burst.tags = self.lanes.tags
@@ -354,7 +355,7 @@ class Run:
         if line.time is not None:
             self._burst.time = line.time
         if word.name == "starting":
-            self._late = None
+            self._late, self.lanes.whole = None, True
             if self.progress.phase is Phase.UNKNOWN and not self.progress.started:
                 self.progress.phase = Phase.ARGUMENTS
             return []

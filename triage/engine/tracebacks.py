@@ -34,6 +34,7 @@ MAX_ALIENS = 20_000  # lines of others amid a traceback that takes turns with th
 
 CAUSE = "The above exception was the direct cause of the following exception"
 CONTEXT = "During handling of the above exception, another exception occurred"
+ABOVE = "he above exception"  # in both
 REMOTE = "terminated with the following error:"  # the text of another process's traceback follows
 _GROUP_EDGE = re.compile(r"\s*(?:\|\s*)*\+-[+-]*(?:-+ .* -+)?-*$")
 _GROUP_BAR = re.compile(r"\s*(?:\|\s)+\s?")
@@ -108,6 +109,7 @@ class Traceback:
         "damaged",
         "glued",
         "headed",
+        "headless",
         "heard",
         "lead",
         "lines",
@@ -129,10 +131,11 @@ class Traceback:
         self.texts: list[str] = []  # of the same lines, prefixes off
         self.heard: list[tuple[int, str, Line]] = []  # when it was given which line, whatever it is told later
         self.opened = 0  # how many of `texts` there were when the first exception line was read
-        self.lost = False  # ended in the middle of frames
+        self.lost = False  # ended in the middle of frames, or where its chain had to go on
         self.headed = False  # whoever logged it put a record's head before each of its lines
         self.glued = False  # a line of it holds pieces of two
-        self.damaged = False  # a line of it came without its text
+        self.damaged = False  # a line of it came without its text, or is missing
+        self.headless = False  # its first frames came without a header: what stood above them is missing
         self._parts = [_Part()]
         self.at = ""  # the last frame's line
         self.source = ""  # and its source line
@@ -220,7 +223,7 @@ class Traceback:
         return tuple(told)
 
     def end(self) -> Fate:
-        self.lost = self.lost or (self._state == "frames" and not self._parts[-1].name)
+        self.lost = self.lost or self._state == "chain" or (self._state == "frames" and not self._parts[-1].name)
         self._dead = True
         return Fate.ENDED
 
@@ -230,6 +233,8 @@ class Traceback:
         part = self._parts[-1]
         match = frame_match(text)
         if match is not None:
+            if not self.texts and match["function"] is not None:  # the parser's own errors have neither
+                self.headless = self.damaged = True
             self.headed = self.headed or headed
             self.keep(line, text)
             self.at, self.source, self.stage = text, "", Stage.FRAME
@@ -318,6 +323,7 @@ class Traceback:
         if frame is not None:
             told = self._parts[-1].name.endswith("RayTaskError")  # Ray's own word comes before what it passes on
             self._parts.append(_Part(_Joint.INNER if told else _Joint.CAUSE))
+            self.damaged = self.damaged or not told
             self._state = "frames"
             self._frames(line, text, headed=False)
             return True
@@ -350,7 +356,9 @@ class Traceback:
                 links.insert(0, part)
             elif part.joint is _Joint.NEXT:  # the first to fail is the likeliest root
                 links.insert(1, part)
-            elif part.joint is _Joint.CAUSE or part.name == CUT or belongs(links[-1], part):
+            elif (
+                part.joint is _Joint.CAUSE or part.name == CUT or (n == 1 and self.headless) or belongs(links[-1], part)
+            ):
                 links.append(part)
             else:
                 links = [part]

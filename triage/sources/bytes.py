@@ -33,6 +33,12 @@ class Notes:
         self.undecodable = self.long = self.nulls = self.malformed = 0
         self.broken = ""
         self.unturned = False
+        self.unended = False  # the last line has no end: more of it may have been written
+
+    @property
+    def ends(self) -> bool:
+        """The line that was read last is the last one, and need not be whole."""
+        return self.unended or bool(self.broken)
 
     def texts(self, name: str) -> list[str]:
         found = []
@@ -84,6 +90,7 @@ class Bytes:
             if not self._more():
                 if not size:
                     return None
+                self._notes.unended = True
                 break
         if size > MAX_LINE:
             self._notes.long += 1

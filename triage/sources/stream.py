@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from triage.engine.lines import parse
 from triage.model import BROKEN_OFF, EMPTY, Batch, Gate, InputError, Line, Origin
-from triage.sources.bytes import Bytes, Notes, archive_errors, decode, unpacked
+from triage.sources.bytes import MAX_LINE, Bytes, Notes, archive_errors, decode, unpacked
 from triage.sources.entry import clean, entry_line
 from triage.sources.text import Passage, read_text
 from triage.sources.turning import newest_first, turned
@@ -162,15 +162,19 @@ class Units:
 
 
 def _is_json(head: bytes) -> bool:
-    first = head.lstrip(b"\x1e \r\n\t").split(b"\n", 1)[0]
     known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', b'"log":', b'"message":', b'"msg":')
+    first, _, rest = head.lstrip(b"\x1e \r\n\t").partition(b"\n")
+    if not first.startswith(b"{") and first.rstrip().endswith(b"}"):  # where it was cut, the rest of an entry is first
+        first = rest.lstrip(b"\x1e").split(b"\n", 1)[0]
     return first.startswith(b"{") and any(name in first for name in known)
 
 
 def _is_export(head: bytes) -> bool:
-    block = head.lstrip(b"\n").split(b"\n\n", 1)[0]
-    name = block.split(b"=", 1)[0]
-    return b"__REALTIME_TIMESTAMP=" in block and name.isascii() and name.replace(b"_", b"").isalnum()
+    for block in head.lstrip(b"\n").split(b"\n\n", 2)[:2]:  # the first one may be the rest of one
+        name = block.split(b"=", 1)[0]
+        if b"__REALTIME_TIMESTAMP=" in block and name.isascii() and name.replace(b"_", b"").isalnum():
+            return True
+    return False
 
 
 def _is_short(head: bytes) -> bool:
@@ -248,6 +252,7 @@ def _json_value(item: Any, notes: Notes) -> str | None:
 def read_export(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
     """`journalctl -o export`: NAME=text, or NAME, a length of 8 bytes and that many bytes; then a blank line."""
     fields: dict[str, str] = {}
+    short = False  # the input ends within a value
     while (raw := data.line()) is not None:
         if not raw:
             if fields:
@@ -261,11 +266,12 @@ def read_export(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
                 notes.malformed += 1
                 return
             value = data.take(size)
+            short = short or len(value) < min(size, MAX_LINE)
             data.take(1)
         if len(fields) < MAX_FIELDS:
             fields.setdefault(name.decode("ascii", "replace"), decode(value, notes))
     if fields:
-        yield from _entry(fields, units)
+        yield from _entry(fields, units, cut=short or notes.ends)
 
 
 def _entry(fields: dict[str, str], units: Units, *, cut: bool = False) -> Iterator[Line]:

@@ -27,7 +27,7 @@ def read_text(data: Bytes, notes: Notes, zone: tzinfo | None, *, journalctl: boo
     while (raw := data.line()) is not None:
         n += 1
         if journalctl:
-            yield _journalctl_line(_text(raw, notes), n, times)
+            yield _journalctl_line(_text(raw, notes), n, times, cut=notes.ends)
         else:
             yield _line(raw, n, notes, times)
 
@@ -38,14 +38,14 @@ def _text(raw: bytes, notes: Notes) -> str:
 
 def _line(raw: bytes, n: int, notes: Notes, times: Times) -> Line:
     text = _text(raw, notes)
-    return Line(text, n=n, time=times.of(text), cut=len(raw) >= MAX_LINE or bool(notes.broken))
+    return Line(text, n=n, time=times.of(text), cut=len(raw) >= MAX_LINE or notes.ends)
 
 
-def _journalctl_line(text: str, n: int, times: Times) -> Line:
+def _journalctl_line(text: str, n: int, times: Times, *, cut: bool) -> Line:
     parsed = parse(text)
     time = times.at(parsed.stamp) if parsed.stamp else None
     if parsed.host is None:
-        return Line(text, n=n, time=time)
+        return Line(text, n=n, time=time, cut=cut)
     origin = Origin.PROCESS
     if parsed.ident == "kernel":
         origin = Origin.KERNEL
@@ -53,7 +53,7 @@ def _journalctl_line(text: str, n: int, times: Times) -> Line:
         origin = Origin.MANAGER
     elif parsed.ident == "systemd-journald":
         origin = Origin.JOURNALD
-    return Line(text, n=n, time=time, host=parsed.host, pid=parsed.pid, origin=origin)
+    return Line(text, n=n, time=time, host=parsed.host, pid=parsed.pid, origin=origin, cut=cut)
 
 
 class Times:

@@ -1,0 +1,85 @@
+"""Evidence that is visibly not whole is never graded complete."""
+
+import pytest
+
+from tests.crashes.scanning import crashes_of
+from triage.model import Grade
+
+RECORD = "[2026-11-29 12:00:10 TP0] Load weight begin."
+HEADER = "Traceback (most recent call last):"
+FRAME = '  File "/opt/sglang/srt/a.py", line 3, in f'
+OTHER = '  File "/opt/sglang/srt/b.py", line 9, in g'
+JOINT = "During handling of the above exception, another exception occurred:"
+NATIVE = "Fatal Python error: Segmentation fault"
+THREAD = "Thread 0x00007f (most recent call first):"
+CURRENT = "Current thread 0x00007e (most recent call first):"
+STACK = '  File "/opt/sglang/srt/b.py", line 9 in g'
+MODULES = "Extension modules: numpy.core, torch._C (total: 2)"
+
+
+def graded(lines, end="\n"):
+    (crash,) = crashes_of(("\n".join(lines) + end).encode())
+    return [link.exception for link in crash.root.chain], crash.grade.value
+
+
+def test_a_last_line_without_its_end_may_go_on():
+    lines = (RECORD, HEADER, FRAME, "ValueEr")
+    assert graded(lines, end="") == (["ValueEr"], "cut")
+    assert graded(lines) == (["ValueEr"], "complete")
+    assert graded((*lines, "", RECORD), end="") == (["ValueEr"], "complete")
+
+
+BEGINNINGS = {
+    "at a frame": (FRAME, "    g()", "ValueError: x"),
+    "at a source line": ("    g()", OTHER, "    h()", "ValueError: x"),
+    "at the last source line": ("    g()", "    ^^^", "ValueError: x"),
+    "at the exception": ("ValueError: x", "Received sigquit from a child process. It usually means the child failed."),
+    "in the message": ("with the rest", "", JOINT, "", HEADER, FRAME, "ValueError: x"),
+    "at the joint": ("", JOINT, "", HEADER, FRAME, "ValueError: x"),
+}
+
+
+@pytest.mark.parametrize("lines", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_window_that_begins_within_a_traceback(lines):
+    assert graded((*lines, RECORD)) == (["ValueError"], "cut")
+    whole = (HEADER, FRAME, "ValueError: x", RECORD)
+    assert graded(whole) == (["ValueError"], "complete")
+
+
+def test_what_was_caught_where_the_outer_frames_are_missing_is_not_guessed():
+    """Its first frame is not the one that caught it, so nothing proves that it was but a fallback."""
+    inner = (OTHER, "KeyError: 'k'", "", JOINT, "", HEADER, FRAME, "OSError: no config", RECORD)
+    assert graded(inner) == (["KeyError", "OSError"], "cut")
+    assert graded((HEADER, *inner)) == (["OSError"], "complete")
+
+
+def test_an_earlier_failure_that_was_not_read_whole_may_be_the_root():
+    torn = (FRAME, "    g()", "[2026-11-29 12:00:11 TP1] Scheduler hit an exception: " + HEADER, OTHER, "OSError: no")
+    assert graded(torn) == (["OSError"], "cut")
+
+
+@pytest.mark.parametrize("tail", [(), (JOINT,), (JOINT, HEADER), (JOINT, HEADER, OTHER)])
+def test_a_chain_that_breaks_off(tail):
+    _, grade = graded((RECORD, HEADER, FRAME, "ValueError: x", *tail))
+    assert grade == ("cut" if tail else "complete")
+
+
+def test_the_parsers_own_error_has_no_header_and_is_whole():
+    lines = ('  File "/opt/sglang/srt/a.py", line 3', "    def f(", "         ^", "SyntaxError: '(' was never closed")
+    assert graded((RECORD, *lines)) == (["SyntaxError"], "complete")
+
+
+@pytest.mark.parametrize(
+    ("lines", "grade"),
+    [
+        ((), "cut"),
+        ((THREAD, STACK), "cut"),
+        ((THREAD, STACK, CURRENT), "cut"),
+        ((CURRENT, STACK), "cut"),
+        ((CURRENT, STACK, THREAD, STACK, MODULES), "complete"),
+        ((THREAD, STACK, CURRENT, "  <no Python frame>", MODULES), "complete"),
+    ],
+)
+def test_a_fault_handlers_dump_tells_the_thread_that_died_and_goes_on_behind_it(lines, grade):
+    (crash,) = crashes_of("\n".join([RECORD, NATIVE, "", *lines, ""]).encode())
+    assert crash.grade is Grade(grade)
