@@ -1,5 +1,7 @@
 """A request's text that looks like a crash is none, however many lines it has."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -230,6 +232,74 @@ RECORDS = (
 def test_no_record_of_one_line_opens_a_crash_whatever_it_quotes(texts, render):
     lines = [record.replace("{}", stamp(10_500), 1).replace("{1}", "{}").replace("{}", text) for record, text in texts]
     assert crashes_of(render([*story.starting(1), *said(lines), *story.serving(10_600, 40)])) == []
+
+
+def real_crash(ms=10_700):
+    return [*story.rank_crash(ms, 3), *story.parent_gives_up(ms + 100)]
+
+
+QUERIES = ("text='", "prompt='", 'content="', "input=[", "messages={", "text='a' b")
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("status", ["200 OK", "404 Not Found"])
+def test_no_request_hides_the_crash_behind_it(query, status):
+    """What a client may send without a key stands in the HTTP server's log as it came."""
+    asked = said([f'INFO:     10.1.0.9:52114 - "GET /x?{query} HTTP/1.1" {status}'])
+    ended = said([f"[{stamp(10_900)}] Receive: obj=GenerateReqInput(rid='7', text='a', input_ids=None, n={{'t': 0}})"])
+    for lines in (
+        [*story.starting(), *asked, *real_crash()],
+        [*story.starting(), *asked, *real_crash(), *ended],
+        [*story.starting(), *asked, *asked, *real_crash(), *asked],
+    ):
+        (crash,) = crashes_of(story.as_text(lines))
+        assert (crash.root.cause.exception, crash.outcome, crash.grade) == (
+            "AttributeError",
+            Outcome.FATAL,
+            Grade.COMPLETE,
+        )
+        one_pid = [replace(each, pid=MAIN) for each in lines]
+        (crash,) = crashes_of(story.as_json([*one_pid, *story.unit_failed(11_000)]))
+        assert (crash.root.cause.exception, crash.outcome) == ("AttributeError", Outcome.FATAL)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.tuples(st.sampled_from(RECORDS), TEXT), min_size=1, max_size=4),
+    render=st.sampled_from([story.as_text, story.as_json]),
+)
+def test_no_record_of_one_line_hides_a_crash_or_changes_what_is_known_of_the_server(texts, render):
+    lines = [record.replace("{}", stamp(10_500), 1).replace("{1}", "{}").replace("{}", text) for record, text in texts]
+    whole = [*story.starting(), *said(lines), *real_crash(), *story.unit_failed(11_000), *said(lines, 11_100)]
+    crash = crashes_of(render(whole))[0]
+    (clean,) = crashes_of(render([*story.starting(), *real_crash(), *story.unit_failed(11_000)]))
+    assert crash.root.cause == clean.root.cause
+    assert (crash.context.flags, crash.context.sglang_version) == (clean.context.flags, clean.context.sglang_version)
+    assert (crash.phase, crash.outcome) == (clean.phase, clean.outcome) or crash.grade is Grade.MIXED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'INFO:     10.1.0.9:52114 - "GET /health?server_args=ServerArgs(tp_size=16) HTTP/1.1" 404 Not Found',
+        f"[{stamp(10_500)}] Receive: obj=GenerateReqInput(rid='server_args=ServerArgs(tp_size=16)', text='a')",
+        f"[{stamp(10_500)}] Receive: obj=GenerateReqInput(rid='Capture cuda graph begin', text='a')",
+    ],
+)
+def test_no_request_says_what_the_server_was_started_with(line):
+    (crash,) = crashes_of(story.as_text([*story.starting(), *said([line]), *real_crash()]))
+    assert crash.context.flags["tp_size"] == "8"
+    (clean,) = crashes_of(story.as_text([*story.starting(), *real_crash()]))
+    assert crash.context == clean.context
+
+
+@pytest.mark.parametrize("before", [["x"] * 505, ["', input_ids=None, sampling_params={}, stream=True)"]])
+@pytest.mark.parametrize("last", ["bye", "[2026-11-29 12:00:10 TP0] bye", ""])
+def test_a_text_that_is_long_or_writes_its_own_end_opens_nothing_fatal(before, last):
+    head, end = OPENINGS["request"][0], "', input_ids=None, sampling_params={'n': 5})"
+    lines = said([f"[{stamp(10_500)}] {head}", *before, *CRASH, *CRASH[:-4], last + end])
+    crashes = crashes_of(story.as_text([*story.starting(), *lines]))
+    assert {(crash.outcome, crash.grade) for crash in crashes} <= {(Outcome.UNKNOWN, Grade.MIXED)}
 
 
 RESTART = f"[{stamp(10_500)}] server_args=ServerArgs(model_path='/srv/models/k26', tp_size=8)"

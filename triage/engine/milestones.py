@@ -92,7 +92,7 @@ class Progress:
     def note(self, text: str, line: Line) -> bool:
         """Take in one healthy line; True if it was a milestone."""
         for mark, name, phase in _MARKS:
-            if mark in text and text.find(mark) < 60:
+            if mark in text and _own(text[: text.find(mark)]):
                 self._reach(phase, name, line)
                 if name == "server_args":
                     self._flags = read_flags(text)
@@ -168,6 +168,14 @@ class Progress:
             stopping=self.stopping,
             good=self._good,
         )
+
+
+def _own(before: str) -> bool:
+    """Whether what stands before a milestone is but a logger's head: an address, a quoted text or a field was written
+    by a client (uvicorn prints the query of a request as it came)."""
+    if before.startswith("("):  # who wrote it: (Worker pid=77)
+        before = before.partition(")")[2]
+    return len(before) < 60 and not any(mark in before for mark in "'\"=?&{")
 
 
 def read_flags(text: str) -> dict[str, str]:

@@ -12,9 +12,11 @@ import re
 
 from triage.model import Line
 
-MAX_LINES = 500
+MAX_LINES = 500  # that are held; more are read at once, and doubted
 WAIT = 5_000_000  # log time; a record is written at once
 _REQUEST = re.compile(r"(?:Receive|Finish)[\w ]{0,20}: obj=")
+# The HTTP server's own record: one line whatever the client sent, and what the client sent in it, quotes too.
+_ACCESS = re.compile(r"(?:\w+: +)?\S{1,80} - (?:- )?\"[A-Z]+ ")
 _OPENS = re.compile(r"\b(?:text|prompt|content|messages|inputs?|outputs?)['\"]?[=:] ?['\"\[{]")
 # For the gate: no other line opens a record.
 WORDS = (
@@ -26,26 +28,43 @@ WORDS = (
         for mark in ("=", ":")
     ),
 )
+_END_OF = {"[": "]", "{": "}"}
 _FIELD = re.compile(r"[\"'], ?[\"']?\w+[\"']?[=:] ?[\w\[{(\"'-]")
 
 
 class Payload:
     """One open record and what stands behind it."""
 
-    __slots__ = ("lines", "since")
+    __slots__ = ("_held", "count", "since")
 
     def __init__(self, time: int | None) -> None:
         self.since = time
-        self.lines: list[Line] = []
+        self.count = 0  # lines behind the first
+        self._held: list[Line] = []
 
-    @property
-    def full(self) -> bool:
-        return len(self.lines) >= MAX_LINES
+    def add(self, line: Line) -> list[Line]:
+        """One more line of it; those that are too many to be held."""
+        self.count += 1
+        if self.count < MAX_LINES:
+            self._held.append(line)
+            return []
+        return [*self.rest(), line]
+
+    def rest(self) -> list[Line]:
+        """The lines that are held still."""
+        held, self._held = self._held, []
+        return held
+
+
+def is_request(text: str) -> bool:
+    """Whether this is the beginning of a record of SGLang's request log."""
+    return _REQUEST.match(text) is not None
 
 
 def closes(text: str) -> bool:
-    """Whether a record ends with this line: a closing quote, further fields, brackets."""
-    if text[-1:] not in ("]", ")", "}"):
+    """Whether a record ends with this line: a closing quote, further fields, brackets. The line of a record that
+    begins with it ends no other."""
+    if text[-1:] not in ("]", ")", "}") or is_request(text):
         return False
     fields = len(_FIELD.findall(text[-4000:]))
     if fields:
@@ -53,13 +72,23 @@ def closes(text: str) -> bool:
     return text.strip("\"'])}") == ""
 
 
+def ends_text(text: str) -> bool:
+    """Whether a line has a request's last word and the record's end behind it: a quote that nothing opened."""
+    quote = min((at for at in (text.find("'"), text.find('"')) if at >= 0), default=-1)
+    return quote >= 0 and text[:quote].rstrip()[-1:] not in ("=", ":", "(", "[", "{", ",") and closes(text)
+
+
 def opens(text: str) -> bool:
     """Whether a record holds the beginning of a request's text, but not its end."""
     head = text[:400]
-    if "'" not in head and '"' not in head:
+    if ("'" not in head and '"' not in head) or _ACCESS.match(head) is not None:
         return False
-    if _REQUEST.match(head) is None and _OPENS.search(head) is None:
-        return False
+    if _REQUEST.match(head) is None:
+        fields = list(_OPENS.finditer(head))
+        if not fields:
+            return False
+        start = fields[-1].end()
+        return _END_OF.get(text[start - 1], text[start - 1]) not in text[start:]
     last = max(text.rfind("'"), text.rfind('"'))
     tail = text[last + 1 :]
     if not tail:  # a quote at the very end: it opens if it stands behind '=' or the like

@@ -10,11 +10,12 @@ from __future__ import annotations
 from triage.engine.crashes import kept
 from triage.engine.lines import Parsed
 from triage.engine.milestones import FLAGS
-from triage.engine.payload import MAX_LINES, WAIT, Payload, closes, opens
+from triage.engine.payload import MAX_LINES, WAIT, Payload, closes, ends_text, is_request, opens
 from triage.engine.pieces import Pieces, goes_on
 from triage.model import Line
 
 MAX_PAYLOADS = 64
+MAX_DOUBTED = 20_000  # lines of one text, where no time ends it
 
 
 class Records:
@@ -61,38 +62,43 @@ class Records:
         return True
 
     def text(self, line: Line, parsed: Parsed, time: int | None, serial: int) -> list[Line] | None:
-        """None: it is no further line of a request's text. Else what has to be read after all: a text is too long."""
+        """None: it is no further line of a request's text. Else what has to be read all the same, and doubted: a text
+        is too long to be held, or the next record began before its end."""
         payload = self._payloads.get(line.pid)
-        if payload is None:
-            if parsed.headed and (not line.cut or goes_on(line, parsed)):
-                self._open(line.pid, parsed.text, time)
-            return None
-        payload.lines.append(kept(line))
-        if closes(parsed.text):
-            self._close(line.pid, serial)
-            return []
-        return self._payloads.pop(line.pid).lines if payload.full else []
+        whole = parsed.headed and is_request(parsed.text)
+        if payload is not None and not whole:
+            passed_on = payload.add(kept(line))
+            if closes(parsed.text):
+                self._close(line.pid, serial)
+            elif payload.count >= MAX_DOUBTED:
+                del self._payloads[line.pid]
+            return passed_on
+        held = payload.rest() if payload is not None else None
+        self._payloads.pop(line.pid, None)
+        if parsed.headed and (not line.cut or goes_on(line, parsed)):
+            self._open(line.pid, parsed.text, time)
+        return held
 
     def ended_again(self, line: Line, parsed: Parsed, serial: int) -> int | None:
         """Since when all is doubtful, where a record ends that seemed to have ended: a request can write an end, and
-        what came since is more of it."""
-        if not self._closed or parsed.headed:
+        what came since is more of it. The real one may stand behind the request's last word."""
+        if not self._closed:
             return None
         closed = self._closed.get(line.pid)
         if closed is None or serial - closed > MAX_LINES:
             self._closed.pop(line.pid, None)
             return None
-        return closed if parsed.text[:1] in "\"'" and closes(parsed.text) else None
+        return closed if ends_text(parsed.text) else None
 
     def expired(self, time: int) -> list[Line]:
         """Lines of those that no end came for."""
         self._pieces.expire(time)
         late = [pid for pid, each in self._payloads.items() if each.since is not None and time >= each.since + WAIT]
-        return [line for pid in late for line in self._payloads.pop(pid).lines]
+        return [line for pid in late for line in self._payloads.pop(pid).rest()]
 
     def rest(self) -> list[Line]:
         """The input is over: lines of all that are open."""
-        return [line for pid in list(self._payloads) for line in self._payloads.pop(pid).lines]
+        return [line for pid in list(self._payloads) for line in self._payloads.pop(pid).rest()]
 
     def _open(self, pid: int | None, text: str, time: int | None) -> None:
         if len(self._payloads) < MAX_PAYLOADS and opens(text):
