@@ -1,6 +1,7 @@
 """What became of the server: the manager's entries decide, a plain log's own end otherwise."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -72,6 +73,35 @@ def test_ctrl_c_after_a_failure_leaves_the_failure():
     told = [Said(text, MAIN, 14_000) for text in interrupted("^C")]
     (crash,) = crashes_of(story.as_text([*story.starting(), *crash, *told]))
     assert crash.root.cause.exception == "AttributeError"
+
+
+@pytest.mark.parametrize("mark", ["", "^C"])
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_ctrl_c_on_a_server_that_serves_is_no_crash(mark, render):
+    """uvicorn's own shutdown comes first; a terminal echoes the key."""
+    teardown = [
+        Said(f"{mark}INFO:     Shutting down", MAIN, 12_000),
+        Said("INFO:     Waiting for application shutdown.", MAIN, 12_000),
+    ]
+    lead = Said("Process SpawnProcess-1:", RANKS[0], 12_100)
+    told = [lead, *[Said(text, RANKS[0], 12_100) for text in interrupted("")]]
+    assert crashes_of(render([*story.starting(), *story.serving(10_000, 9), *teardown, *told])) == []
+
+
+def test_a_server_that_somebody_told_to_end_did_not_fail_though_the_manager_saw_it_killed():
+    word = Said(
+        f"[{stamp(20_000)}] SIGTERM received. signum=None frame=None. Draining requests and shutting down...",
+        MAIN,
+        20_000,
+    )
+    end = story.unit_failed(22_000)
+    (crash,) = crashes_of(story.as_json([*story.starting(), *quiet_hours(10_000), word, *end]))
+    assert (crash.root.cause.exception, crash.outcome) == ("SIGKILL", Outcome.UNKNOWN)
+    long_after = story.unit_failed(400_000)
+    (crash,) = crashes_of(story.as_json([*story.starting(), *quiet_hours(10_000), word, *long_after]))
+    assert crash.outcome is Outcome.FATAL
+    (crash,) = crashes_of(story.as_json([*story.starting(), word, *story.rank_crash(21_000, 3), *end]))
+    assert (crash.root.cause.exception, crash.outcome) == ("AttributeError", Outcome.FATAL)
 
 
 def test_a_sigkill_from_nowhere_is_fatal_though_the_log_says_nothing():
@@ -227,6 +257,19 @@ def test_a_server_that_goes_on_working_was_not_killed():
     for render in (story.as_text, story.as_json):
         (crash,) = crashes_of(render(lines))
         assert crash.outcome is Outcome.RECOVERED
+
+
+def test_a_process_that_is_said_to_have_died_and_works_on_did_not():
+    stray = Said("terminate called after throwing an instance of 'std::bad_alloc'", RANKS[0], 11_000)
+    steps = [
+        Said(f"[{stamp(11_000 + n * 500)} TP0] Decode batch, #running-req: 2, #token: {n}", RANKS[0], 11_000 + n * 500)
+        for n in range(60)
+    ]
+    (crash,) = crashes_of(story.as_json([*story.starting(), stray, *steps]))
+    assert crash.outcome is Outcome.RECOVERED
+    others = [replace(step, pid=RANKS[1]) for step in steps]
+    (crash,) = crashes_of(story.as_json([*story.starting(), stray, *others]))
+    assert crash.outcome is Outcome.DEGRADED
 
 
 def test_a_scheduler_lost_while_the_unit_serves_on_is_degraded():

@@ -110,6 +110,17 @@ def test_a_container_engines_words_amid_a_servers_log_are_somebody_elses():
     assert told.root.cause.exception == "AttributeError"
 
 
+def test_glogs_fatal_record_is_the_abort():
+    fatal = "F1129 12:00:12.123456  4211 transfer_engine.cpp:77] Check failed: rc == 0 (-1 vs. 0) "
+    crash = crash_of("[2026-11-29 12:00:10 TP0] Load weight begin.", fatal, "*** Check failure stack trace: ***")
+    assert (crash.root.cause.exception, crash.root.cause.message.strip()) == (
+        "SIGABRT",
+        "Check failed: rc == 0 (-1 vs. 0)",
+    )
+    head = "[2026-11-29 12:00:10 TP0] Load weight begin."
+    assert crashes_of(f"{head}\n{fatal.replace('F1129', 'W1129')}\n".encode()) == []
+
+
 @pytest.mark.parametrize("where", ["src/worker.rs:105:38:", "'called `Result::unwrap()` on an `Err`', src/m.rs:1:2"])
 def test_a_rust_programs_panic_counts_where_nothing_else_stands(where):
     crash = crash_of("[2026-11-29 12:00:12] router is up", f"thread '<unnamed>' (78) panicked at {where}")

@@ -50,6 +50,7 @@ class Burst:
         "sibling",
         "tags",
         "time",
+        "told",
     )
 
     def __init__(self, group: Group, progress: Progress, ending: Ending, *, plain: bool) -> None:
@@ -66,6 +67,7 @@ class Burst:
         self.before: Before | None = None  # the crash of the start before this one
         self.quoted = False  # what is read now may be the text of a request
         self.over = False  # the log of this server ends here
+        self.told: int | None = None  # when the server said that it was asked to end
         self.outlived = False  # the process that failed first works on
         self._held = Held()  # cascades and hints that wait for a root
         self._stacked: Entry | None = None  # the last failure, if it was but a library's line
@@ -152,7 +154,8 @@ class Burst:
     def promote(self, entry: Entry | None = None) -> list[CrashEvent]:
         """No root came: open with the best of what was held back, or else with `entry`; nothing if none can be one, or
         if it began with Ctrl-C: then the rest is teardown."""
-        if self._held.entries and self._held.entries[0].cause.exception == "KeyboardInterrupt":
+        first = next((held for held in self._held.entries if held.name != "shutdown"), None)
+        if first is not None and first.cause.exception == "KeyboardInterrupt":
             return []
         crash = OpenCrash(self._name(), self.progress.phase)
         for held in self._held.entries:
@@ -265,6 +268,7 @@ class Burst:
             last=self.last,
             ends_server=crash.ends_server,
             over=self.over,
+            told=self.told,
             outlived=self.outlived,
         )
         return CrashEvent(

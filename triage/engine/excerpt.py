@@ -23,6 +23,7 @@ _WORDS = re.compile(
     r"object has no attribute|(?:object|of type '\w{1,60}') is not (?:iterable|subscriptable|callable))\b",
     re.I,
 )
+_WARNING = re.compile(r":\d+: \w*Warning: ")  # Python's own: a healthy server begins with some
 _XID = re.compile(r"\W*xid\W+(?P<xid>\d{1,3})\b", re.I)
 
 
@@ -45,6 +46,8 @@ class Excerpt:
     def sign(self) -> tuple[Sign, Line, str] | None:
         """The first line that names a failure."""
         for line, text in self._lines:
+            if _WARNING.search(text):
+                continue
             xid = _XID.match(text)
             if xid is not None or _WORDS.search(text):
                 word = f"Xid {xid['xid']}" if xid is not None else "ErrorLine"

@@ -81,7 +81,7 @@ class Parsed(NamedTuple):
 
 def parse(raw: str) -> Parsed:
     """Take all prefixes off one line."""
-    text = visible(raw)
+    text = visible(raw).removeprefix("^C")  # a terminal's echo of Ctrl-C
     stamp = host = ident = rank = level = None
     pid: int | None = None
     writer = ""

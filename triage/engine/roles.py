@@ -15,6 +15,7 @@ from triage.model import Outcome, Role, UnitEnd
 
 TOLERANCE = 2_000_000  # a likelier root counts though it was printed up to two seconds later
 AFTER = 3_000_000  # work done this long after the last failure shows that the server lives
+DRAIN = 300_000_000  # a server that was told to end may finish its requests first
 
 
 def choose_root(entries: list[Entry]) -> Entry | None:
@@ -104,7 +105,15 @@ class Signs:
     last: int | None  # last failure
     ends_server: bool  # SGLang's own end-of-server lines, or a main program that ended
     over: bool  # the log of this server ends here
+    told: int | None  # when the server said that it was asked to end
     outlived: bool  # the process that is said to have died went on working
+
+
+def _asked(root: Entry, end: UnitEnd, told: int | None) -> bool:
+    """Whether nothing failed but the process, and that after it had said that it was told to end: somebody else than
+    the manager did. A request can imitate these words, so they excuse no failure that the log shows."""
+    alone = root.kind is Kind.EXIT and root.name == "end" and end.code == "killed"
+    return alone and told is not None and end.time is not None and 0 <= end.time - told <= DRAIN
 
 
 def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
@@ -114,7 +123,7 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
     ):
         return Outcome.REQUEST_ERROR
     if seen.end is not None:
-        if seen.end.requested:
+        if seen.end.requested or _asked(root, seen.end, seen.told):
             return Outcome.UNKNOWN
         return Outcome.FATAL if seen.end.result != "success" or seen.ends_server else Outcome.UNKNOWN
     if seen.stopping is not None:

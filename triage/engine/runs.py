@@ -184,8 +184,8 @@ class Run:
             self._burst.time = time
             if time >= self._flow.due:
                 self._flow.mark(time, self.lanes.serial)
-        if self.crashing and text.endswith('" 200 OK') and not self.lanes.shared(line.pid):
-            self._burst.worked(line.pid)
+        if self.crashing and (text.endswith('" 200 OK') or " batch, #" in text[:80]):
+            self._burst.worked(line.pid if not self.lanes.shared(line.pid) else None)
         if not self.lanes.idle or self._verdict.pending:
             return False
         if not text.endswith('" 200 OK'):
@@ -274,7 +274,9 @@ class Run:
             kernel = read_kernel(text)  # a copy of the kernel's log, or one pasted into this one
             return events + self.add_sign(line, kernel, text, doubtful=self._spoke) if kernel is not None else events
         sign = signs.read(text)
-        if sign is not None and sign.name == "usage" and parsed.headed and self.progress.started:
+        if sign is not None and sign.name == "check" and parsed.level != "CRITICAL":
+            sign = None  # glog marks it; without its mark it is a part of some exception's message
+        elif sign is not None and sign.name == "usage" and parsed.headed and self.progress.started:
             sign = None  # argparse writes no records, and nothing once the flags are known: this quotes somebody
         elif sign is not None and sign.name == "container" and self.progress.started and not self.plain:
             sign = None  # the engine's client speaks before anything of the server does
@@ -319,6 +321,8 @@ class Run:
 
     def _stop_text(self, line: Line) -> None:
         """SGLang was asked to stop: by its own word, where no manager tells it."""
+        if not self.crashing and not self._burst.quoted:
+            self._burst.told = line.time
         if self.progress.stopping is None and self.plain and not self.crashing:
             self.progress.stopping = line.time if line.time is not None else -1
 

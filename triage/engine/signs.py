@@ -142,6 +142,10 @@ def _bind(_match: re.Match[str], text: str) -> Sign:
     return Sign("bind", Kind.PLAIN, Role.ROOT, "OSError", text, "the server's port was taken")
 
 
+def _check(_match: re.Match[str], text: str) -> Sign:
+    return Sign("check", Kind.NATIVE, Role.ROOT, "SIGABRT", text, "a check of a native library failed")
+
+
 def _container(_match: re.Match[str], text: str) -> Sign:
     return Sign("container", Kind.PLAIN, Role.ROOT, "ContainerError", text, "the container was not started")
 
@@ -232,6 +236,7 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         _native("SIGABRT", "the C library aborted"),
     ),
     ("tcache", r"(?:malloc|free)\(\): .*tcache", _native("SIGABRT", "the C library aborted")),
+    ("Check failed: ", r"Check failed: ", _check),
     ("invalid pointer", r"(?:munmap_chunk|free)\(\): invalid pointer", _native("SIGABRT", "the C library aborted")),
     (
         "invalid size",
