@@ -294,6 +294,14 @@ def test_a_usage_error_ends_the_log_and_is_fatal():
     assert crash["root"]["message"] == "unrecognized arguments: --turbo"
 
 
+def test_arguments_that_are_refused_at_the_start_after_a_clean_stop_are_fatal():
+    stop = Said(f"[{stamp(20_000)}] Gracefully exiting... Remaining number of requests 0.", MAIN, 20_000)
+    usage = ["usage: sglang serve [-h] --model-path MODEL_PATH", "sglang serve: error: unrecognized arguments: --turbo"]
+    lines = [*story.starting(), *story.serving(10_000, 9), stop, *[Said(text, MAIN, 30_000) for text in usage]]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert (crash.root.cause.exception, crash.outcome, crash.phase) == ("UsageError", Outcome.FATAL, Phase.ARGUMENTS)
+
+
 def test_the_main_programs_own_exception_is_fatal():
     frames = (
         ("<frozen runpy>", 198, "_run_module_as_main", "x"),

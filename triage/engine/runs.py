@@ -281,6 +281,8 @@ class Run:
         elif sign is not None and sign.name == "container" and self.progress.started and not self.plain:
             sign = None  # the engine's client speaks before anything of the server does
         if sign is not None:
+            if sign.name == "usage" and self.plain and self.progress.stopping is not None:
+                events += self._restart()  # only a program that starts reads its arguments
             events += self.add_sign(line, sign, text, pid, parsed)
         elif self._burst.aside.note(line, text, self.lanes.serial, headed=parsed.headed):
             return events
