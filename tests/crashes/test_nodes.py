@@ -43,6 +43,23 @@ def test_two_nodes_that_fail_together_are_one_crash():
     assert (crash.host, crash.ranks, crash.outcome) == ("gpu-a", ("TP0", "TP7"), Outcome.FATAL)
 
 
+@pytest.mark.parametrize("noticed", [11_500, 12_000, 12_300])
+@pytest.mark.parametrize(("end", "other_end"), [(14_000, 13_900), (13_900, 14_000)])
+def test_a_node_that_only_sees_the_others_gone_is_in_their_crash(noticed, end, other_end):
+    first = node("a", 0, [*story.rank_crash(12_000, 0), *story.parent_gives_up(12_400), *story.unit_failed(end)])
+    lost = [*story.rank_crash(noticed, 7, PEER), *story.parent_gives_up(12_500), *story.unit_failed(other_end)]
+    (crash,) = crashes_of([*first, *node("b", 7, lost)])
+    assert (crash.host, crash.root.rank, crash.ranks, crash.outcome) == ("gpu-a", "TP0", ("TP0", "TP7"), Outcome.FATAL)
+
+
+def test_the_crash_with_the_reason_does_not_follow_the_one_that_only_saw_others_gone():
+    lost = node(
+        "b", 7, [*story.rank_crash(10_000, 7, PEER), *story.parent_gives_up(10_100), *story.unit_failed(10_200)]
+    )
+    real = node("a", 0, [*story.rank_crash(12_000, 0), *story.unit_failed(12_200)])
+    assert {(crash.host, crash.follows) for crash in crashes_of([*lost, *real])} == {("gpu-a", ""), ("gpu-b", "")}
+
+
 def test_the_node_that_notices_later_follows_the_first():
     first = node("a", 0, [*story.rank_crash(12_000, 0), *story.unit_failed(12_200)])
     second = node("b", 7, [*story.rank_crash(20_000, 7, PEER), *story.unit_failed(20_200)])

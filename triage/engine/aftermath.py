@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from triage.engine.signs import peer_lost
 from triage.model import Crash, Phase
 
 WITHIN = 900_000_000  # microseconds between the end of the one and the other
@@ -47,6 +48,8 @@ def left_over(crash: Crash) -> str | None:
 def same_moment(crash: Crash, sibling: Crash) -> bool:
     """Whether two nodes of one unit failed together: the one that failed later follows the other."""
     if crash.host == sibling.host or crash.started is None or sibling.started is None:
+        return False
+    if peer_lost(sibling.root.cause.exception, sibling.root.cause.message):  # it only saw that others were gone
         return False
     return 0 <= crash.started - sibling.started <= TOGETHER
 

@@ -191,8 +191,8 @@ class Assembler:
                 self._due = min(self._due or waiting.until, waiting.until)
 
     def _nodes(self, run: Run, events: list[CrashEvent]) -> list[CrashEvent]:
-        """A crash of a unit that runs on several nodes is one, seen from each."""
-        cluster = run.cluster if events and run.group[1] else None
+        """A crash of a unit that runs on several nodes is one, seen from each: some only see that others are gone."""
+        cluster = run.cluster if (events or run.holding) and run.group[1] else None
         if cluster is None:
             return events
         for other in self._runs.values():
@@ -200,6 +200,7 @@ class Assembler:
                 instead = other.told(run, events)
                 if instead is not None:
                     return instead
+                events = events + run.join(other) + other.join(run)
         return events
 
     # ------------------------------------------------------------ manager, kernel, journald

@@ -185,10 +185,9 @@ class Burst:
         return [event]
 
     def join(self, host: Burst) -> list[CrashEvent]:
-        """What opened here is the crash that is open on another node of the unit: one crash, seen from both."""
-        assert self.crash is not None
+        """What failed here is of the crash that is open on another node of the unit: one crash, seen from both."""
         assert host.crash is not None
-        for entry in self.crash.entries:
+        for entry in self.crash.entries if self.crash is not None else self._held.take():
             host.crash.add(entry)
         self.crash = host.crash
         return host._amended()

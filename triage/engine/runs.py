@@ -40,6 +40,7 @@ class Run:
         "_late",
         "_margin",
         "_records",
+        "_shared",
         "_spoke",
         "_verdict",
         "ending",
@@ -65,6 +66,7 @@ class Run:
         self._flow = Flow()
         self._verdict = Verdict()
         self._late: tuple[Ending, Crash | None, bool] | None = None  # an end whose result the manager did not tell yet
+        self._shared: int | None = None  # when a crash ended that was told of another node of the unit
         self._spoke = False  # a record with SGLang's own head was read
 
     @property
@@ -81,6 +83,16 @@ class Run:
     @property
     def crashing(self) -> bool:
         return self._burst.crash is not None
+
+    @property
+    def holding(self) -> bool:
+        """It has failures that cannot be a root, and no root."""
+        return not self.crashing and not self._burst.empty
+
+    @property
+    def last(self) -> int | None:
+        """When something failed last."""
+        return self._burst.last
 
     @property
     def idle(self) -> bool:
@@ -145,8 +157,17 @@ class Run:
             elif event.change is Change.CLOSED and self._burst.crash is not None:
                 if self._burst.crash.group[0] == event.crash.host:
                     self._burst.crash = None
+                    self._shared = event.crash.ended
                 self._burst.sibling = event.crash
         return None
+
+    def join(self, other: Run) -> list[CrashEvent]:
+        """Our failures that wait for a root have it on another node of the unit, whose crash is open."""
+        return (
+            self._burst.join(other._burst)
+            if self.holding and other.crashing and other.near(self.last, GROUP_QUIET)
+            else []
+        )
 
     def call(self, unit: str) -> None:
         """The unit's name, where only the manager's text tells it."""
@@ -400,7 +421,7 @@ class Run:
         """The invocation is over and its last lines had time to come."""
         events = self._verdict.settle() + self._last_reports()
         end, promoted = self.ending.known, []
-        alone = self.ending.sign() if not self.crashing else None
+        alone = self.ending.sign() if not self.crashing and not self._told_elsewhere() else None
         if alone is not None:  # the log names no root: a hint that was held back, else the manager's own word
             promoted = self._burst.promote()
             events += promoted or self._only_ended(*alone)
@@ -413,6 +434,13 @@ class Run:
         if self.plain:  # the same file goes on with the next start
             self._fresh()
         return events
+
+    def _told_elsewhere(self) -> bool:
+        """Whether this node ended with the crash that was told of another node."""
+        end = self.ending.known
+        if self._shared is None or end is None or end.time is None:
+            return False
+        return end.time - self._shared <= GROUP_QUIET
 
     def _is_late(self) -> bool:
         """Whether the manager's result is of the end that was dealt with. (A plain file has gone on to a next start,
