@@ -54,6 +54,27 @@ def test_a_record_of_another_thread_amid_the_frames_does_not_end_the_traceback()
         assert (root.cause.exception, len(root.cause.frames)) == ("AttributeError", len(story.FRAMES))
 
 
+@pytest.mark.parametrize(
+    "name", ["torch._dynamo.exc.BackendCompilerFailed", "torch._dynamo.exc.Unsupported", "socket.gaierror"]
+)
+def test_an_exception_whose_name_does_not_end_like_one_is_read_without_a_traceback(name):
+    cause = root_of(f"{name}: no way to the lake").cause
+    assert (cause.exception, cause.message) == (name, "no way to the lake")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/python3: No module named sglang",
+        "ptxas fatal   : Value 'sm_999a' is not defined for option 'gpu-name'",
+        'error: identifier "__nest" is undefined',
+        "c++: error: unrecognized command line option '-std=c++99'",
+    ],
+)
+def test_a_programs_one_line_of_failure_is_the_root_where_the_text_holds_nothing_else(line):
+    assert (root_of(line).cause.exception, root_of(line).cause.message) == ("ErrorLine", line)
+
+
 def test_a_log_that_ends_with_the_schedulers_lead_in_says_so():
     head = "[2026-11-29 12:00:12 TP0] Scheduler hit an exception: Traceback (most recent call last):"
     (crash,) = crashes_of(head.encode())

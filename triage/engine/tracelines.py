@@ -31,13 +31,15 @@ _EXCEPTION = re.compile(
 )
 # Without a header and frames above it only names that say so themselves count as exceptions.
 _PLAIN_NAME = re.compile(r"(?:Error|Exception|Interrupt|OutOfResources|ExceptionGroup|Timeout|Exit|Failure)$")
+# Names that end otherwise and are an exception's all the same: torch's compiler's, a resolver's.
+_PLAIN_DOTTED = re.compile(r"\.exc\.[A-Z]\w*$|^socket\.gaierror$")
 # Behind frames also other class names: dotted, or written in capitals and humps. 'Try: pip install ...' is a message.
 _CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*[A-Z]\w*$|Stop\w+$|Empty$|Again$|Full$")
 # For the gate: no other line is a header or a frame, or an exception that nothing stands above.
 BEGINS = ("raceback (most recent call last):", *(f"{end} line " for end in ('",', "”,", ".py", ".py,", '.py"')))
 WORDS = (
     *BEGINS,
-    *("Error", "Exception", "Interrupt", "OutOfResources", "Timeout", "Exit", "Failure"),
+    *("Error", "Exception", "Interrupt", "OutOfResources", "Timeout", "Exit", "Failure", ".exc.", "gaierror"),
 )
 _LEAD = re.compile(r"[^\"'={}<>\r]{0,160}$")
 
@@ -102,7 +104,8 @@ def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
     if last.endswith("Warning"):
         return None
     if plain:
-        if not _PLAIN_NAME.search(last) or not (last[0].isupper() or "." in name):
+        known = _PLAIN_NAME.search(last) or _PLAIN_DOTTED.search(name)
+        if not known or not (last[0].isupper() or "." in name):
             return None
     elif not (
         _PLAIN_NAME.search(last)
