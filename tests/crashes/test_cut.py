@@ -54,8 +54,10 @@ def test_what_was_caught_where_the_outer_frames_are_missing_is_not_guessed():
 
 
 def test_an_earlier_failure_that_was_not_read_whole_may_be_the_root():
-    torn = (FRAME, "    g()", "[2026-11-29 12:00:11 TP1] Scheduler hit an exception: " + HEADER, OTHER, "OSError: no")
-    assert graded(torn) == (["OSError"], "cut")
+    first = [f"engine-0  | {text}" for text in (FRAME, "    g()")]
+    second = [f"engine-1  | {text}" for text in (RECORD, HEADER, OTHER, "OSError: no config")]
+    assert graded([*first, *second]) == (["OSError"], "cut")
+    assert graded(second) == (["OSError"], "complete")
 
 
 @pytest.mark.parametrize("tail", [(), (JOINT,), (JOINT, HEADER), (JOINT, HEADER, OTHER)])

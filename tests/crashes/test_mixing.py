@@ -149,6 +149,23 @@ def test_writers_that_break_into_each_others_lines_are_never_wrong_with_a_good_g
             assert told == want or crash.grade in (Grade.MIXED, Grade.CUT)
 
 
+def test_a_header_that_another_writer_broke_into_is_seen_though_it_looks_like_a_record():
+    (head, *one), (other, *two) = [[said.text for said in ranked(rank, frames=layered(2))] for rank in range(2)]
+    rest = [text for pair in zip(one[4:], two, strict=False) for text in pair] + two[len(one[4:]) :]
+    for within in ('  File "/opt/x', "Traceback (most rec"):
+        torn = other[: other.index("Traceback")] + within
+        data = "\n".join([head, *one[:3], torn + one[3], *rest, ""]).encode()
+        assert {crash.grade for crash in crashes_of(data)} == {Grade.MIXED}
+
+
+def test_one_that_broke_off_leaves_those_it_took_turns_with_in_doubt():
+    """Its end may have been written into another's line."""
+    one, two = ranked(0), ranked(1)
+    mixed = [said for pair in zip(one, two[: len(two) // 2], strict=False) for said in pair]
+    (crash,) = crashes_of(story.as_text([*mixed, *one[len(two) // 2 :], *story.parent_gives_up(12_500)]))
+    assert crash.grade is Grade.MIXED
+
+
 WRAPPED = (
     "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
     "kernel errors might be reported at some other call\n"

@@ -55,7 +55,7 @@ class Entry:
     def doubtful(self) -> bool:
         """Its lines took turns with those of others, and nobody can tell whose are whose."""
         mix = self.body.mix if isinstance(self.body, Traceback) else None
-        return self.mixed or self.quoted or (isinstance(mix, Mix) and not mix.settled)
+        return self.mixed or self.quoted or (isinstance(mix, Mix) and (mix.torn or not mix.settled))
 
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:

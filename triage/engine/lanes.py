@@ -16,7 +16,7 @@ from triage.engine import signs
 from triage.engine.dumps import Dump
 from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
-from triage.engine.tracebacks import ABOVE, Fate, Stage, Traceback
+from triage.engine.tracebacks import ABOVE, TORN, Fate, Stage, Traceback
 from triage.engine.tracelines import FRAME, exception_line, frame_match, header_lead
 from triage.model import Line
 
@@ -150,6 +150,8 @@ class Lanes:
         if lead is not None:
             return True, self._header(line, parsed, name, lead)
         if parsed.headed and not self._inside(text, name, rank):
+            if self._open and TORN.search(text):
+                self._tear(name)
             lane = self._note(text, name, rank)
             if lane is None:
                 return False, []
@@ -169,6 +171,12 @@ class Lanes:
         if not isinstance(body, Traceback):
             return False
         return body.headed or (body.stage is Stage.HEADER and body.waiting and FRAME.match(text) is not None)
+
+    def _tear(self, name: Name) -> None:
+        """A record of this writer holds what looks like a piece of a traceback, and one is being read."""
+        for lane in self._open:
+            if lane.name == name and isinstance(lane.body, Traceback) and lane.body.waiting:
+                lane.body.glued = True
 
     def doubt(self, since: int) -> None:
         """What began after this line may be the text of a request."""

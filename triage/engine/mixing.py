@@ -67,6 +67,11 @@ class Mix:
         return len(self.bodies) >= MAX_MIX
 
     @property
+    def torn(self) -> bool:
+        """Whether one broke off: what was to be its end may stand in another, or was written into another's line."""
+        return any(body.lost for body in self.bodies)
+
+    @property
     def settled(self) -> bool:
         """Whether all came out alike: then it does not matter who wrote which line."""
         if self.full:

@@ -56,6 +56,7 @@ _ENDS_MESSAGE = (
 _BOX = re.compile(r"\+-{8,}\+$")  # a warning in a box
 _NAME = re.compile(r"[\w.<>]*$")  # a function as a frame names it
 _PIECE = re.compile(r'File "[^"]*(?:", line \d|$)|\.py", line \d|\[\d{4}-\d\d-\d\d \d\d:|raceback \(most recent')
+TORN = re.compile(r'raceback \(most r|File "[^"]*(?:", line \d|$)|\.py", line \d')
 _WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 
 
@@ -223,7 +224,7 @@ class Traceback:
         return tuple(told)
 
     def end(self) -> Fate:
-        self.lost = self.lost or self._state == "chain" or (self._state == "frames" and not self._parts[-1].name)
+        self.lost = self.lost or not self._parts[-1].name
         self._dead = True
         return Fate.ENDED
 
