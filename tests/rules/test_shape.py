@@ -22,6 +22,7 @@ from triage.rulebase.shape import alternatives, example, repeats
         ("moon(?:$|,|)", [","]),  # what takes no character is no side
         ("(?!moon|sun)star(?<!a|b)", []),
         ("(?i)moon|sun", ["(?i)moon", "sun"]),
+        ("(?P<n>moon)?(?(n)s|sun)(?#a|b)", []),
         ("moon (?:is (?:full|new)|was)", ["is (?:full|new)", "was"]),  # the outermost only
     ],
 )

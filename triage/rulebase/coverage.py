@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import regex
+
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.rule import Clause, FramePattern, Mark, Pattern, Rule
 from triage.rulebase.rulebook import OutOfTime, Rulebook
@@ -87,7 +89,7 @@ def _holds(book: Rulebook, clause: Clause, evidence: Evidence, group: str | None
     """Does the clause hold, and did the group take part in it?"""
     try:
         captures = book.holds(clause, evidence)
-    except OutOfTime:
+    except (OutOfTime, regex.error):  # a variant of a pattern need not be one
         return False
     return captures is not None and (group is None or group in captures)
 

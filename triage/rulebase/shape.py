@@ -56,7 +56,7 @@ class Alternative:
 def alternatives(pattern: str) -> Iterator[Alternative]:
     """The sides of the outermost `|`, of the pattern and of its groups. None for what takes no character: `$`, nothing.
 
-    What stands in a negative lookaround is left out: it never is part of a match.
+    What stands in a negative lookaround or a condition is left out: it is part of no match, or no choice.
     """
     yield from _sides(pattern, 0, len(pattern))
 
@@ -176,7 +176,7 @@ def _below(pattern: str, start: int, end: int) -> Iterator[Alternative]:
     i = start
     while i < end:
         at, i = i, _after(pattern, i)
-        empty = pattern.startswith(("(?!", "(?<!", "(?#"), at) or _FLAGS.match(pattern, at)
+        empty = pattern.startswith(("(?!", "(?<!", "(?#", "(?("), at) or _FLAGS.match(pattern, at)
         if not empty and (opening := _OPENING.match(pattern, at)):
             yield from _sides(pattern, opening.end(), i - 1)
 
