@@ -212,6 +212,18 @@ def test_lines_that_come_after_the_managers_word_still_belong_to_the_crash():
     assert (crash.root.cause.exception, crash.root.rank, crash.outcome) == ("AttributeError", "TP3", Outcome.FATAL)
 
 
+def test_of_two_units_in_one_text_none_is_named():
+    other = [
+        replace(each, text=each.text.replace(story.UNIT, "sglang-b.service")) for each in story.unit_failed(13_000)
+    ]
+    crash = [*story.starting(), *story.rank_crash(11_000, 0), *story.unit_failed(12_500)]
+    (found,) = crashes_of(story.as_short(crash))
+    assert (found.unit, found.grade) == (story.UNIT, Grade.COMPLETE)
+    started = replace(story.starting()[0], text="Started sglang-b.service.", pid=1)
+    (found, *_) = crashes_of(story.as_short([started, *crash, *other]))
+    assert (found.unit, found.grade) == (None, Grade.MIXED)
+
+
 def test_a_start_limit_is_a_crash_of_its_own():
     limit = Said(f"{story.UNIT}: Start request repeated too quickly.", 1, 30_000)
     failed = story.unit_failed(30_001)[1]

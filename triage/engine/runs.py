@@ -39,6 +39,7 @@ class Run:
         "_half",
         "_late",
         "_margin",
+        "_named",
         "_records",
         "_shared",
         "_spoke",
@@ -63,6 +64,7 @@ class Run:
         self._excerpt = Excerpt() if plain else None
         self._margin = Margin() if plain else None
         self._records = Records()
+        self._named: set[str] = set()
         self._flow = Flow()
         self._verdict = Verdict()
         self._late: tuple[Ending, Crash | None, bool] | None = None  # an end whose result the manager did not tell yet
@@ -170,8 +172,12 @@ class Run:
         )
 
     def call(self, unit: str) -> None:
-        """The unit's name, where only the manager's text tells it."""
-        self._burst.named = unit
+        """The unit's name, where only the manager's text tells it. Of two units' lines in one text nobody can tell
+        whose they are."""
+        self._named.add(unit)
+        self._burst.named = unit if len(self._named) == 1 else None
+        if len(self._named) > 1:
+            self._burst.lower(Grade.MIXED, None)
 
     def lower(self, grade: Grade, time: int | None) -> None:
         """The journal told that lines of this unit are missing."""
