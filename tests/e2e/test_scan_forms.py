@@ -70,3 +70,35 @@ def test_where_the_manager_speaks_the_crash_is_fatal(forms: dict[str, str]) -> N
         assert (form, crash["outcome"], crash["phase"]) == (form, "fatal", "serving")
         assert (form, crash["unit"]) == (form, "sglang-forms.service")
         assert (form, crash["invocation"] is not None) == (form, True)
+
+
+SLOW = """\
+[Service]
+Type=notify
+TimeoutStartSec=1
+TimeoutStopSec=3
+ExecStart=/bin/sh -c '(trap "" TERM; exec sleep 60) & trap "exit 3" TERM; sleep 60 & wait'
+"""
+
+
+def test_a_start_that_took_too_long_is_told_as_one_though_its_children_stay_for_seconds(
+    box: Box, tmp_path: Path
+) -> None:
+    """The main process goes at once, a rank only when it is killed; the manager tells its result after that."""
+    unit = "sglang-slow.service"
+    box.push(SLOW, f"/etc/systemd/system/{unit}")
+    box.systemctl("daemon-reload")
+    box.systemctl("start", unit, check=False)
+    box.run(["journalctl", "--sync"])
+    for form, options in (("json", ["-o", "json", "--all"]), ("journalctl", ["-o", "short-iso-precise"])):
+        said = box.journal(*options, "-u", unit)
+        untold = [line for line in said.splitlines(True) if "operation timed out" not in line]
+        assert len(untold) == len(said.splitlines()) - 1
+        for name, text in (("whole", said), ("without the manager's warning", "".join(untold))):
+            path = tmp_path / form
+            path.write_text(text)
+            (crash,) = scan(str(path))[1]["crashes"]
+            of = (form, name)
+            assert (of, crash["root"]["exception"], crash["outcome"]) == (of, "StartTimeout", "fatal")
+            assert (of, crash["matches"][0]["rule"]) == (of, "start-timeout")
+            assert (of, crash["end"]["result"], crash["end"]["status"]) == (of, "timeout", "3")
