@@ -495,8 +495,8 @@ PREFIXES = (
     ("Nov 29 12:00:12 gpu-ash python3[4203]: ", None, 4203, None),
     ("2026-11-29T13:00:12+0100 gpu-ash python3[4203]: ", None, 4203, NOON),
     ("[  123.456789] gpu-ash python3[4203]: ", None, 4203, None),
-    ("Sun 2026-11-29 12:00:12 UTC gpu-ash python3[4203]: ", None, None, None),
-    ("1795953612.123456 gpu-ash python3[4203]: ", None, None, None),
+    ("Sun 2026-11-29 12:00:12 UTC gpu-ash python3[4203]: ", None, 4203, NOON),
+    ("1795953612.000000 gpu-ash python3[4203]: ", None, 4203, NOON),
     ("2026-11-29 12:00:12,000 ERROR sglang.srt: ", None, None, NOON),
     ("[2026-11-29 12:00:12.000 TP3] ", "TP3", None, NOON),
 )

@@ -19,18 +19,30 @@ _BAR = re.compile(r"^.{0,400}?\d+%\|?.{0,400}?(?:it/s|s/it|B/s)[^\]\[]{0,80}\]\s
 _GLUED = re.compile(r".(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z][A-Z_]*\d+)*\] )")
 
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_WRITER = (  # the host may be left out where a pid tells that the next word is the writer
+    r" (?:(?P<host>[\w.-]+) (?P<ident>[^\s\[\]]+?)(?:\[(?P<pid>\d+)\])?|"
+    r"(?P<ident2>[^\s\[\]]+?)\[(?P<pid2>\d+)\]|(?P<ident3>kernel)): ?"
+)
+# A container engine's time (nanoseconds, or Z) has no host behind it: 'sglang serve: error: ...' is text.
 _SHORT = re.compile(
     r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|"
+    r"(?!\S{19}(?:\.\d{7}|\S*Z ?)\S* [\w.-]+ (?!kernel: )[^\s\[\]]+: )"
     + _STAMP
-    + r"|\[ *\d+\.\d+\]|\d\d:\d\d:\d\d(?= \S+ \S+\[))"
-    r" (?P<host>[\w.-]+) (?P<ident>[^\s\[\]]+?)(?:\[(?P<pid>\d+)\])?: ?"
+    + r"|\[ *\d+\.\d+(?: +<[ \d.*]+>| {16})?\]|\d\d:\d\d:\d\d(?= \S+ \S+\[)|\d{9,11}\.\d{6})"
+    + _WRITER
 )
+_FULL = re.compile(  # journalctl -o short-full, with-unit
+    r"[A-Z][a-z]{2} (?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?P<zone>[A-Z]{2,5}|[+-]\d{2,4})" + _WRITER
+)
+_JOURNAL = (_SHORT, _FULL)
 _COMPOSE = re.compile(r"(?P<ident>[A-Za-z0-9][\w.-]*) +\| ?")
 _DOCKER = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     r"(?:std(?:out|err) (?P<tag>[FP])(?: |$)|(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL)))"
 )
-_BRACKET = re.compile(r"\[(?P<ident>pod/[\w./-]+|\d+,\d+)\](?:<std(?:out|err)>:)? ?")
+_BRACKET = re.compile(
+    r"\[(?P<ident>pod/[\w./-]+|\d+,\d+|[\w.@-]{1,200},\d+(?=\]<std(?:out|err)>:))\](?:<std(?:out|err)>:)? ?"
+)
 _DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) ")
 _CLOUD = re.compile(
     r"(?:DEFAULT|DEBUG|INFO|NOTICE|WARNING|ERROR|CRITICAL) (?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) "
@@ -72,7 +84,7 @@ class Parsed(NamedTuple):
     level: str | None = None
     stamp: str | None = None
     pid: int | None = None
-    host: str | None = None
+    host: str | None = None  # empty: the line is journalctl's, which left it out
     ident: str | None = None  # journalctl's or compose's name of the writer
     writer: str = ""  # the container, pod or process that a supervisor names before each of its lines
     kernel: bool = False  # the prefix is the kernel's: dmesg's time, or 'kernel:'
@@ -92,10 +104,13 @@ def parse(raw: str) -> Parsed:
             break
         groups = match.groupdict()
         text = text[match.end() :]
-        if match.re is _SHORT and host is not None:
-            continue  # a process that prints what looks like a journal: it is not the manager, nor the kernel
-        stamp = groups.get("stamp") or stamp
-        host = groups.get("host") or host
+        if match.re in _JOURNAL:
+            if host is not None:
+                continue  # a process that prints what looks like a journal: it is not the manager, nor the kernel
+            host = groups["host"] or ""
+            groups["ident"] = groups["ident"] or groups["ident2"] or groups["ident3"]
+            groups["pid"] = groups["pid"] or groups["pid2"]
+        stamp = _zoned(groups["stamp"], groups["zone"]) if match.re is _FULL else groups.get("stamp") or stamp
         ident = groups.get("ident") or ident
         rank = _rank_word(groups.get("rank")) or rank
         pid = int(groups["pid"]) if groups.get("pid") else pid
@@ -122,6 +137,11 @@ def parse(raw: str) -> Parsed:
         level = _GLOG_LEVEL.get(match["level"], match["level"])
         text = text[match.end() :]
     return Parsed(text, headed, rank, level, stamp, pid, host, ident, writer, kernel, partial)
+
+
+def _zoned(stamp: str, zone: str) -> str:
+    """A zone's other names are not known for sure: then it counts as left out."""
+    return stamp + ("Z" if zone in ("UTC", "GMT") else zone.ljust(5, "0") if zone[0] in "+-" else "")
 
 
 def visible(raw: str) -> str:
@@ -182,7 +202,7 @@ def is_progress(text: str) -> bool:
 def _supervisor(text: str) -> re.Match[str] | None:
     first = text[:1]
     if first == "[":
-        if text[1:3] == "20":
+        if text[1:3] == "20" and text[5:6] == "-":
             return _ZONED.match(text) or _DMESG.match(text)
         return _SHORT.match(text) or _BRACKET.match(text) or _RANKED.match(text) or _DMESG.match(text)
     if first == "(":
@@ -190,6 +210,8 @@ def _supervisor(text: str) -> re.Match[str] | None:
     if first.isdigit():
         return _SHORT.match(text) or _DOCKER.match(text) or _COMPOSE.match(text)
     if first.isalpha():
+        if text[3:6] == " 20":
+            return _FULL.match(text)
         return _SHORT.match(text) or _COMPOSE.match(text) or _KERNEL.match(text) or _CLOUD.match(text)
     if first == ">":
         return _QUOTE.match(text)
@@ -207,6 +229,7 @@ def _rank_word(word: str | None) -> str | None:
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6})\d*)?(Z|[+-]\d\d:?\d\d)?$",
 )
+_UNIX = re.compile(r"\d{9,11}\.\d{6}$")
 _SYSLOG = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {name: n for n, name in enumerate(_NAMES, 1)}
@@ -223,6 +246,8 @@ def stamp_time(stamp: str, zone: tzinfo | None = UTC, year: int | None = None) -
                 offset = "+00:00" if offset == "Z" else offset
                 return _micros(datetime.fromisoformat(when.isoformat() + offset))
             return _micros(when.replace(tzinfo=zone))
+        if _UNIX.match(stamp):
+            return int(stamp.replace(".", ""))
         match = _SYSLOG.match(stamp)
         if match is not None and year is not None and match[1] in _MONTHS:
             micro = (match[6] or "0").ljust(6, "0")

@@ -266,7 +266,16 @@ class Run:
         if self._margin is None:
             return parsed
         text = self._margin.off(parsed.text)
-        return parsed if text is parsed.text else parsed._replace(text=text)
+        if text is parsed.text:
+            return parsed
+        inner = parse(text)  # a record's head may stand behind what somebody put before each line
+        return parsed._replace(
+            text=inner.text,
+            headed=parsed.headed or inner.headed,
+            rank=inner.rank or parsed.rank,
+            level=inner.level or parsed.level,
+            stamp=parsed.stamp or inner.stamp,
+        )
 
     def _read(self, line: Line, parsed: Parsed) -> list[CrashEvent]:
         """One line that is the process's own."""

@@ -283,6 +283,11 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     ("Assertion ", r"(?:[^'\"={}\s]{1,300}\.cuh?:\d+: .*)?Assertion `.*(?:failed|`)", _assert),
 )
+# What SGLang's other processes write when one of theirs ends, at the beginning of a line: no more of its message.
+PARENTS = re.compile(
+    r"SIGQUIT received\. signum=|Received sigquit from a child proc|kill_process_tree called|"
+    r"Subprocess \S{1,100}(?: \(pid=\d+\))? crashed with exit code|Waiting for application shutdown"
+)
 # What libraries print where they fail, in a log that may hold nothing else.
 _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("llegal memory access", _BEFORE + r"[Ii]llegal memory access", "CudaError"),

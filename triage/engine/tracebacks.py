@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 
+from triage.engine.signs import PARENTS
 from triage.engine.tracelines import (
     FRAME,
     HEADER,
@@ -288,7 +289,7 @@ class Traceback:
             return Fate.TAKEN
         if not headed and self._goes_on(line, text):
             return Fate.TAKEN
-        if headed or text.startswith(_ENDS_MESSAGE) or FRAME.match(text) or _WARNING.match(text) or _BOX.match(text):
+        if headed or self._foreign(text):
             if text.startswith("Possible solutions"):  # advice: seen, never part of the message
                 self.keep(line, text)
                 self._state = "advice"
@@ -304,6 +305,12 @@ class Traceback:
         if short or self.mix is not None:  # what others wrote has to be found again
             self.keep(line, text)
         return Fate.TAKEN
+
+    @staticmethod
+    def _foreign(text: str) -> bool:
+        """Whether a line begins as no further line of a message does."""
+        ends = text.startswith(_ENDS_MESSAGE) or PARENTS.match(text) or FRAME.match(text)
+        return bool(ends or _WARNING.match(text) or _BOX.match(text))
 
     def _below(self, line: Line, text: str) -> bool:
         """A stack typed down below its exception, innermost frame first."""

@@ -33,7 +33,7 @@ def read_text(data: Bytes, notes: Notes, zone: tzinfo | None, *, journalctl: boo
 
 
 def _text(raw: bytes, notes: Notes) -> str:
-    return clean(decode(raw, notes)).removesuffix("\r")
+    return clean(decode(raw.lstrip(b"\0"), notes)).removesuffix("\r")  # a log that was cut while its writer went on
 
 
 def _line(raw: bytes, n: int, notes: Notes, times: Times) -> Line:
@@ -49,11 +49,11 @@ def _journalctl_line(text: str, n: int, times: Times, *, cut: bool) -> Line:
     origin = Origin.PROCESS
     if parsed.ident == "kernel":
         origin = Origin.KERNEL
-    elif parsed.ident == "systemd":
+    elif parsed.ident is not None and (parsed.ident == "systemd" or parsed.ident.endswith("init.scope")):
         origin = Origin.MANAGER
-    elif parsed.ident == "systemd-journald":
+    elif parsed.ident in ("systemd-journald", "systemd-journald.service"):
         origin = Origin.JOURNALD
-    return Line(text, n=n, time=time, host=parsed.host, pid=parsed.pid, origin=origin, cut=cut)
+    return Line(text, n=n, time=time, host=parsed.host or None, pid=parsed.pid, origin=origin, cut=cut)
 
 
 class Times:

@@ -29,7 +29,7 @@ def turned(lines: Iterable[Line], notes: Notes, *, headed: bool) -> Iterator[Lin
     entries: list[list[Line]] = []
     size = 0
     for line in lines:
-        if headed and line.host is None and entries:
+        if headed and line.host is None and line.time is None and entries:
             entries[-1].append(line)
         else:
             entries.append([line])

@@ -1,0 +1,84 @@
+"""Whatever stands before each line: the same crash, and no line of another is taken into its message."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+
+LINES = [*story.starting(1), *story.rank_crash(12_000, 0), *story.parent_gives_up(12_300)]
+ENDED = [*LINES, *story.unit_failed(12_500)]
+
+
+def told(crash):
+    return crash.id, crash.outcome.value, crash.grade.value, crash.phase.value, crash.root.chain
+
+
+def writer(said, unit="python3"):
+    ident = {0: "kernel", 1: "systemd[1]" if unit == "python3" else "init.scope[1]"}.get(said.pid)
+    return f"{ident or f'{unit}[{said.pid}]'}:"
+
+
+FULL = "Sun 2026-11-29 12:00:{:02d} {} gpu-ash"
+JOURNALCTL = {
+    "short-full": lambda said: f"{FULL.format(said.ms // 1000, 'UTC')} {writer(said)}",
+    "short-full of another zone": lambda said: f"{FULL.format(said.ms // 1000, '+00')} {writer(said)}",
+    "with-unit": lambda said: f"{FULL.format(said.ms // 1000, 'UTC')} {writer(said, story.UNIT)}",
+    "short-unix": lambda said: f"{(story.START + said.ms * 1000) / 1e6:.6f} gpu-ash {writer(said)}",
+    "short-monotonic": lambda said: f"[{20_000 + said.ms / 1000:12.6f}] gpu-ash {writer(said)}",
+    "short-delta": lambda said: f"[{said.ms / 1000:12.6f} <    0.000113 >] gpu-ash {writer(said)}",
+    "short-delta's first": lambda said: f"[{said.ms / 1000:12.6f}{' ' * 16}] gpu-ash {writer(said)}",
+    "no-hostname": lambda said: f"Nov 29 12:00:{said.ms // 1000:02d} {writer(said)}",
+}
+
+
+@pytest.mark.parametrize("form", JOURNALCTL)
+def test_all_short_forms_of_journalctl_are_read_the_same(form):
+    (crash,) = crashes_of("".join(f"{JOURNALCTL[form](said)} {said.text}\n" for said in ENDED).encode())
+    (plain,) = crashes_of(story.as_short(ENDED))
+    assert told(crash) == told(plain)
+    assert (crash.unit, crash.root.pid, crash.end.result) == (story.UNIT, story.RANKS[0], "signal")
+    if "short-" not in form or form in ("short-full", "short-unix"):
+        assert crash.started == plain.started
+
+
+def test_a_process_that_writes_like_the_manager_is_not_the_manager():
+    """Only the outermost prefix is journalctl's; where it left out the host too."""
+    faked = [
+        *LINES,
+        *[story.Said(f"systemd[1]: {said.text}", story.MAIN, 12_500) for said in story.unit_failed(12_500)],
+    ]
+    for form in ("no-hostname", "short-full"):
+        (crash,) = crashes_of("".join(f"{JOURNALCTL[form](said)} {said.text}\n" for said in faked).encode())
+        assert crash.end is None
+
+
+BEFORE = {
+    "OpenMPI 5": "[prterun-gpu-ash-4100@1,0]<stdout>:",
+    "a named job": "[job7,0]<stderr>: ",
+    "srun -l": "0: ",
+    "stern": "engine-0 main ",
+    "a host": "gpu-ash: ",
+    "NULs": "\0\0\0",
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_another_program_puts_before_each_line_changes_neither_the_message_nor_the_outcome(name):
+    (plain,) = crashes_of(story.as_text(LINES))
+    (crash,) = crashes_of("".join(f"{BEFORE[name]}{said.text}\n" for said in LINES).encode())
+    assert told(crash)[1:] == told(plain)[1:]
+    assert plain.outcome.value == "fatal"
+
+
+ENDS = (
+    "Received sigquit from a child process. It usually means the child failed.",
+    "SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+    "Subprocess scheduler_0 (pid=4200) crashed with exit code -3. Triggering SIGQUIT for cleanup...",
+)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_without_times_a_parents_word_is_no_part_of_the_message(end):
+    bare = [said.text.split("] ", 1)[-1] for said in story.rank_crash(12_000, 0)]
+    (crash,) = crashes_of("\n".join([*bare, "", end, ""]).encode())
+    assert (crash.root.cause.message, crash.outcome.value) == (story.NONE_TYPE.split(": ", 1)[1], "fatal")
