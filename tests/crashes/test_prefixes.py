@@ -82,3 +82,30 @@ def test_without_times_a_parents_word_is_no_part_of_the_message(end):
     bare = [said.text.split("] ", 1)[-1] for said in story.rank_crash(12_000, 0)]
     (crash,) = crashes_of("\n".join([*bare, "", end, ""]).encode())
     assert (crash.root.cause.message, crash.outcome.value) == (story.NONE_TYPE.split(": ", 1)[1], "fatal")
+
+
+@pytest.mark.parametrize("prefix", ["(pid=88) ", "(sglang, pid=88) ", "(task, rank=0, pid=88) ", "(Actor(0) pid=88) "])
+def test_the_words_of_ray_and_skypilot(prefix):
+    (plain,) = crashes_of(story.as_text(LINES))
+    (crash,) = crashes_of("".join(f"{prefix}{said.text}\n" for said in LINES).encode())
+    assert (told(crash), crash.root.pid) == (told(plain), 88)
+
+
+@pytest.mark.parametrize(
+    "stamp", ["2026-11-29T12:00:12.123456789Z ", "2026-11-29T12:00:12Z ", "2026-11-29T14:00:12.123456789+02:00 "]
+)
+def test_two_words_behind_a_container_engines_time_are_the_programs(stamp):
+    lines = ("usage: sglang serve [-h]", "sglang serve: error: unrecognized arguments: --no-such-flag")
+    (plain,) = crashes_of("".join(f"{line}\n" for line in lines).encode())
+    (crash,) = crashes_of("".join(f"{stamp}{line}\n" for line in lines).encode())
+    assert (crash.id, crash.root.chain) == (plain.id, plain.root.chain)
+
+
+def test_a_warning_long_before_the_end_is_the_root_by_no_road():
+    warning = story.Said("gpu1:4200:4311 [0] NCCL WARN Failed to open libibverbs.so[.1]", story.RANKS[0], 1_500)
+    for end, name in ((9_000, "NcclError"), (65_000, "SIGKILL")):
+        lines = [*story.starting(1)[:2], warning, *story.starting(1)[2:4], *story.unit_failed(end)]
+        roots = [
+            crash.root.cause.exception for road in (story.as_short, story.as_json) for crash in crashes_of(road(lines))
+        ]
+        assert roots == [name, name]

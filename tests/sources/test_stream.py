@@ -203,3 +203,52 @@ def test_a_container_engines_own_file_is_read() -> None:
     assert [one.text for one in lines] == story.as_text(story.story()).decode().splitlines()
     assert line.time == 1795954828123456
     assert not line.cut
+
+
+def pretty(entries, indent, end=""):
+    return "".join(json.dumps(entry, indent=indent) + end + "\n" for entry in entries)
+
+
+JSON_FORMS = {
+    "json-pretty": lambda entries: pretty(entries, "\t"),
+    "json-sse": lambda entries: "".join(f"data: {json.dumps(entry)}\n\n" for entry in entries),
+    "json-seq": lambda entries: "".join(f"\x1e{json.dumps(entry)}\n" for entry in entries),
+    "an array": lambda entries: json.dumps(entries) + "\n",
+    "an array, an entry a line": lambda entries: "[" + ",\n".join(json.dumps(entry) for entry in entries) + "]\n",
+    "an array of jq's": lambda entries: json.dumps(entries, indent=2) + "\n",
+}
+
+
+@pytest.mark.parametrize("form", JSON_FORMS)
+def test_all_forms_of_json_give_the_same_lines(form):
+    said = [said for said in story.story() if said.text]
+    entries = [story.entry_fields(each) for each in said]
+    entries[3]["MESSAGE"] = list(entries[3]["MESSAGE"].encode())  # bytes: its own array
+    lines, notices = read(JSON_FORMS[form](entries).encode())
+    assert (lines, notices) == read(story.as_json(said))
+
+
+def test_json_that_breaks_off_within_an_entry_is_told():
+    entries = [story.entry_fields(said) for said in story.story()[:3]]
+    lines, notices = read(pretty(entries, "\t")[:-40].encode())
+    assert (len(lines), len(notices)) == (2, 1)
+
+
+def test_journalctls_verbose_form_is_refused_with_what_is_read():
+    text = "Sun 2026-11-29 12:00:00.000000 UTC [s=ab1;i=1;b=2;m=3;t=4;x=5]\n    _BOOT_ID=0123\n    MESSAGE=Starting.\n"
+    with pytest.raises(InputError, match="json --all"):
+        read(text.encode())
+
+
+TRACEBACK = [said.text for said in story.rank_crash(12_000, 0)]
+
+
+@pytest.mark.parametrize("seconds", [(0, 0), (0, 1)])
+def test_newest_first_is_seen_where_the_times_hardly_tell(seconds):
+    texts = [*[said.text for said in story.starting(1) if said.pid > 1], *TRACEBACK]
+    times = [seconds[n >= 2] for n in range(len(texts))]
+    lines = [f"Nov 29 12:00:0{time} gpu-ash python3[42]: {text}" for time, text in zip(times, texts, strict=True)]
+    found, _ = read("\n".join([*reversed(lines), ""]).encode())
+    assert [line.text for line in found] == lines
+    found, _ = read("\n".join([*lines, ""]).encode())
+    assert [line.text for line in found] == lines

@@ -23,10 +23,11 @@ _WRITER = (  # the host may be left out where a pid tells that the next word is 
     r" (?:(?P<host>[\w.-]+) (?P<ident>[^\s\[\]]+?)(?:\[(?P<pid>\d+)\])?|"
     r"(?P<ident2>[^\s\[\]]+?)\[(?P<pid2>\d+)\]|(?P<ident3>kernel)): ?"
 )
-# A container engine's time (nanoseconds, or Z) has no host behind it: 'sglang serve: error: ...' is text.
+# A container engine's time (nanoseconds, or Z) and a logger's (a blank amid) have no host behind them: in
+# '...Z sglang serve: error: ...' it is text.
 _SHORT = re.compile(
     r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|"
-    r"(?!\S{19}(?:\.\d{7}|\S*Z ?)\S* [\w.-]+ (?!kernel: )[^\s\[\]]+: )"
+    r"(?!(?:\S{10} \S+|\S{19}(?:\.\d{7}\S*|\S*Z)) [\w.-]+ (?!kernel: )[^\s\[\]]+: )"
     + _STAMP
     + r"|\[ *\d+\.\d+(?: +<[ \d.*]+>| {16})?\]|\d\d:\d\d:\d\d(?= \S+ \S+\[)|\d{9,11}\.\d{6})"
     + _WRITER
@@ -52,7 +53,9 @@ _KERNEL = re.compile(r"(?P<ident>kernel): ")
 _ZONED = re.compile(r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\] ?")
 _ARROW = re.compile(r"--> ?")
 _QUOTE = re.compile(r"(?:> ?)+")
-_RAY = re.compile(r"\((?P<ident>[\w.:-]+)(?: rank=\d+)? pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?")
+_RAY = re.compile(  # and SkyPilot: '(sglang, rank=0, pid=88) '
+    r"\((?:(?P<ident>[\w.:-]{1,200}(?:\([\w.-]{0,80}\))?)(?:,? rank=\d+)?,? )?pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\) ?"
+)
 _REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray .*\))?$")  # Ray says it but once
 _RANKED = re.compile(r"\[(?:default)?(?P<rank>(?:rank)?\d+)\]: ?")
 _WRITERS = (_COMPOSE, _BRACKET, _RANKED)

@@ -436,6 +436,8 @@ class Run:
         """The invocation is over and its last lines had time to come."""
         events = self._verdict.settle() + self._last_reports()
         end, promoted = self.ending.known, []
+        if end is not None and not self.crashing and self._long_quiet(end.time):
+            self._burst.drop()
         alone = self.ending.sign() if not self.crashing and not self._told_elsewhere() else None
         if alone is not None:  # the log names no root: a hint that was held back, else the manager's own word
             promoted = self._burst.promote()
@@ -456,6 +458,11 @@ class Run:
         if self._shared is None or end is None or end.time is None:
             return False
         return end.time - self._shared <= GROUP_QUIET
+
+    def _long_quiet(self, time: int | None) -> bool:
+        """Whether what was held back is so long ago that it is no reason for what happens now."""
+        last = self._burst.last
+        return time is not None and last is not None and time - last >= GROUP_QUIET
 
     def _is_late(self) -> bool:
         """Whether the manager's result is of the end that was dealt with. (A plain file has gone on to a next start,

@@ -30,6 +30,7 @@ from triage.sources.text import Passage, read_text
 from triage.sources.turning import newest_first, turned
 
 BATCH = 1024
+JSON_EDGE = b"\x1e \r\n\t[,"  # what may stand before an object
 MAX_FIELDS = 4096  # of one exported entry
 
 
@@ -104,9 +105,13 @@ class StreamSource:
         except archive_errors() as error:
             raise InputError(f"{self.name} cannot be read: {error or type(error).__name__}") from error
         head = data.look()
+        if _VERBOSE.match(head):
+            raise InputError(f"{self.name} is `journalctl -o verbose`, which is not read: export it with -o json --all")
         kind = "json" if _is_json(head) else "export" if _is_export(head) else "short" if _is_short(head) else "text"
         lines = self._read(kind, data, self._units, self._notes)
-        if newest_first(self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes())):
+        if newest_first(
+            self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes()), journal=kind != "text"
+        ):
             lines = turned(lines, self._notes, headed=kind == "short")
         elif kind == "text" and self._gate is not None and self._since is None:
             return Passage(data, self._notes, self._zone, self._gate).batches()
@@ -161,9 +166,14 @@ class Units:
 # ---------------------------------------------------------------- kinds
 
 
+_VERBOSE = re.compile(rb"[^\n]{10,80} \[s=[0-9a-f]+;i=[^\n]*\n {4}[A-Z_]")
+
+
 def _is_json(head: bytes) -> bool:
     known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', b'"log":', b'"message":', b'"msg":')
-    first, _, rest = head.lstrip(b"\x1e \r\n\t").partition(b"\n")
+    first, _, rest = head.lstrip(JSON_EDGE).removeprefix(b"data: ").partition(b"\n")
+    if first.strip() == b"{":  # its members stand on lines of their own
+        return any(name in rest.partition(b"}")[0] for name in (b'"__REALTIME_TIMESTAMP"', b'"_BOOT_ID"'))
     if not first.startswith(b"{") and first.rstrip().endswith(b"}"):  # where it was cut, the rest of an entry is first
         first = rest.lstrip(b"\x1e").split(b"\n", 1)[0]
     return first.startswith(b"{") and any(name in first for name in known)
@@ -186,22 +196,9 @@ def _is_short(head: bytes) -> bool:
 
 
 def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
-    """`journalctl -o json`: one object a line; or a container engine's own file of {"log", "stream", "time"},
-    or a logger's records."""
-    n = 0
-    while (raw := data.line()) is not None:
-        n += 1
-        raw = raw.strip(b"\x1e \r\t")
-        if not raw:
-            continue
-        try:
-            entry = json.loads(raw)
-        except (ValueError, RecursionError):
-            notes.malformed += 1
-            continue
-        if not isinstance(entry, dict):
-            notes.malformed += 1
-            continue
+    """`journalctl -o json`, json-seq, json-sse, json-pretty, also as one array: an object a line, or its members a line
+    each; or a container engine's own file of {"log", "stream", "time"}, or a logger's records."""
+    for entry, n in _objects(data, notes):
         name = None if "MESSAGE" in entry else next((name for name in _TEXTS if isinstance(entry.get(name), str)), None)
         if name is not None:
             yield _logged_line(entry, name, n)
@@ -211,6 +208,44 @@ def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
         cut = cut or bool(notes.broken)
         fields = {name: value for name, item in entry.items() if (value := _json_value(item, notes)) is not None}
         yield from _entry(fields, units, cut=cut)
+
+
+def _objects(data: Bytes, notes: Notes) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each object, and the number of the line it ends in. What is none is counted."""
+    n = 0
+    while (raw := data.line()) is not None:
+        n += 1
+        margin = raw[: len(raw) - len(raw.lstrip(JSON_EDGE))].strip(b"\x1e[")
+        raw = raw.strip(JSON_EDGE).removeprefix(b"data: ").rstrip(b",]")
+        if not raw:
+            continue
+        if raw == b"{":
+            raw, n = _pretty(data, margin, n)
+        try:
+            found = json.loads(b"[" + raw + b"]")  # a line may hold several
+        except (ValueError, RecursionError):
+            notes.malformed += 1
+            continue
+        for entry in found:
+            if isinstance(entry, dict):
+                yield entry, n
+            else:
+                notes.malformed += 1
+
+
+def _pretty(data: Bytes, margin: bytes, n: int) -> tuple[bytes, int]:
+    """The rest of an object whose members stand on lines of their own, and the number of its last line. What is too
+    long loses its middle, and cannot be read then."""
+    kept, size = [b"{"], 1
+    while (raw := data.line()) is not None:
+        n += 1
+        ends = raw.startswith(margin + b"}")
+        if size < MAX_LINE or ends:
+            kept.append(b"}" if ends else raw)
+            size += len(raw)
+        if ends:
+            break
+    return b"\n".join(kept), n
 
 
 PIECE = 16 * 1024  # where a container engine breaks a line

@@ -9,19 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 
+from triage.engine.tracelines import HEADER
 from triage.model import Line
 from triage.sources.bytes import Notes
 
 LOOK_LINES = 2_000
+FRAME = '  File "'
 MAX_HELD = 48_000_000  # characters
 EACH = 600  # what a line costs beside its text
 
 
-def newest_first(lines: Iterable[Line]) -> bool:
-    """Whether the times of a file's beginning only go back."""
-    times = [line.time for line in islice(lines, LOOK_LINES) if line.time is not None]
+def newest_first(lines: Iterable[Line], *, journal: bool) -> bool:
+    """Whether the times of a file's beginning only go back; where they do not tell, whether its tracebacks stand on
+    their heads. `journal`: its order is that of time, so one step back is enough."""
+    some = list(islice(lines, LOOK_LINES))
+    times = [line.time for line in some if line.time is not None]
     steps = [after - before for before, after in pairwise(times) if after != before]
-    return len(steps) > 1 and all(step < 0 for step in steps)
+    if any(step > 0 for step in steps):
+        return False
+    return len(steps) > (0 if journal else 1) or _upside_down([line.text for line in some])
+
+
+def _upside_down(texts: list[str]) -> bool:
+    """Whether headers stand below the first frame and never above one."""
+    headers = [n for n, text in enumerate(texts) if HEADER in text]
+    below = any(n and FRAME in texts[n - 1] for n in headers)
+    return below and not any(FRAME in text for n in headers for text in texts[n + 1 : n + 2])
 
 
 def turned(lines: Iterable[Line], notes: Notes, *, headed: bool) -> Iterator[Line]:
