@@ -85,3 +85,9 @@ def test_the_parsers_own_error_has_no_header_and_is_whole():
 def test_a_fault_handlers_dump_tells_the_thread_that_died_and_goes_on_behind_it(lines, grade):
     (crash,) = crashes_of("\n".join([RECORD, NATIVE, "", *lines, ""]).encode())
     assert crash.grade is Grade(grade)
+
+
+def test_a_log_that_breaks_off_within_lines_that_repeat():
+    asserts = [f"/x/Index.cu:111: op(): block: [{n},0,0], thread: [0,0,0] Assertion `i < n` failed." for n in range(9)]
+    assert graded((RECORD, *asserts), end="") == (["DeviceAssert"], "cut")
+    assert graded((RECORD, *asserts)) == (["DeviceAssert"], "complete")

@@ -32,8 +32,7 @@ class Held:
     def add(self, entry: Entry) -> None:
         for known in self.entries:
             if known.key == entry.key and entry.body is None:
-                known.folded += 1
-                known.ends_server |= entry.ends_server
+                known.fold(entry)
                 return
         if len(self.entries) < MAX_HELD:
             self.entries.append(entry)
@@ -79,8 +78,7 @@ class OpenCrash:
         known = self._names.get(key) if entry.body is None else None
         if known is not None or len(self.entries) >= MAX_ENTRIES:
             if known is not None:
-                known.folded += 1
-                known.ends_server |= entry.ends_server
+                known.fold(entry)
                 if len(known.lines) < 3:
                     known.lines.extend(entry.lines)
             return False

@@ -47,6 +47,12 @@ class Entry:
     def key(self) -> Key:
         return (self.name, self.kind, self.pid, self.rank)
 
+    def fold(self, again: Entry) -> None:
+        """The same once more. Where that line breaks off, what was to follow is missing."""
+        self.folded += 1
+        self.ends_server |= again.ends_server
+        self.cut |= again.cut
+
     @property
     def cause(self) -> Link:
         return self.links[0]
