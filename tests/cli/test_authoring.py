@@ -132,6 +132,22 @@ def test_a_draft_loads_wins_its_sample_and_holds_nothing_private(kept: Path, tmp
     assert (document["rule"], document["proved"], document["problems"]) == ("value-error-event-loop", True, [])
 
 
+def test_a_draft_matches_the_crash_it_was_made_of_whatever_its_message_holds(
+    store: Store, tmp_path: Path, run: Type, log: Path
+) -> None:
+    message = (
+        "PeerError: tide peer 10.3.4.5:8998 refused {user} jo@heron.example \x1b[31mapi_key=sk-0123456789abcdef\x1b[0m"
+    )
+    log.write_text(LOG.replace("ValueError: the moon is full (17 of 28 days), see /home/jo/moon.txt", message))
+    assert run("watch", "--source", str(log)).exit_code == 0
+    made = run("rules", "draft", "1")
+    assert "It loads and wins its own sample as it is." in made.stderr
+    assert not [word for word in ("10.3.4.5", "jo@heron", "sk-0123", "\x1b") if word in made.stdout]
+    path = write(tmp_path, "peer-error-event-loop", made.stdout)
+    tried = run("rules", "try", str(path), "store:").stdout
+    assert r"yes message tide peer [\w.:-]{1,100} refused \{user\} \S{1,200} \S{1,200}" in tried
+
+
 def test_a_draft_that_another_rule_beats_says_what_to_mend(
     kept: Path, tmp_path: Path, run: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:

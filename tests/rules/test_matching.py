@@ -371,3 +371,47 @@ def test_a_rung_for_people_says_that_it_is_done_by_hand(tmp_path: Path, kind: st
     write(tmp_path, "moon", rule("{message: the moon is full}", remedies))
     (match,) = book(tmp_path).match(crash(link("ValueError", "the moon is full")))
     assert [remedy.title for remedy in match.remedies] == [told]
+
+
+@pytest.mark.parametrize(
+    ("edit", "flags", "why"),
+    [
+        (
+            "{op: set-flag, name: --disable-cuda-graph}",
+            {"disable_cuda_graph": "True"},
+            "with --disable-cuda-graph already",
+        ),
+        ("{op: set-flag, name: --disable-cuda-graph}", {"disable_cuda_graph": "False"}, None),
+        ("{op: set-flag, name: --disable-cuda-graph}", {"tp_size": "8"}, None),
+        (
+            "{op: set-flag, name: --deepep-mode, value: auto}",
+            {"deepep_mode": "auto"},
+            "with --deepep-mode auto already",
+        ),
+        ("{op: set-flag, name: --deepep-mode, value: auto}", {"deepep_mode": "normal"}, None),
+        (
+            "{op: remove-flag, name: --enable-mixed-chunk}",
+            {"enable_mixed_chunk": "False"},
+            "without --enable-mixed-chunk already",
+        ),
+        ("{op: remove-flag, name: --enable-mixed-chunk}", {"enable_mixed_chunk": "True"}, None),
+        (
+            "{op: step-flag, name: --mem-fraction-static, value: -0.05, floor: 0.5, ceiling: 0.95}",
+            {"mem_fraction_static": "0.5"},
+            "--mem-fraction-static is 0.5 already, and 0.5 is as far as this goes",
+        ),
+        (
+            "{op: step-flag, name: --mem-fraction-static, value: -0.05, floor: 0.5, ceiling: 0.95}",
+            {"mem_fraction_static": "0.55"},
+            None,
+        ),
+    ],
+)
+def test_a_rung_that_would_change_nothing_does_not_fit(
+    tmp_path: Path, edit: str, flags: dict[str, str], why: str | None
+) -> None:
+    ladder = "remedies:\n  - {id: it, kind: flag, title: It, cost: None, confirmed: false, edits: [" + edit + "]}\n"
+    write(tmp_path, "moon", rule("{exception: AttributeError}", "rank: -1\n" + ladder))
+    (match,) = book(tmp_path).match(crash(link("AttributeError", "x"), flags=flags))
+    (remedy,) = match.remedies
+    assert (remedy.blocked_by or "").removeprefix("the server runs ") == (why or "")

@@ -16,6 +16,7 @@ import click
 from triage.cli.screen import clean, print_json
 
 _ADDRESS = re.compile(r"(?<![\w.])(?!127\.0\.0\.1|0\.0\.0\.0)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
+_MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}")
 _HOME = re.compile(r"/(home|Users)/[^/\s'\"]+")
 _UNSAID = {"None", "False", "", "[]", "{}"}  # flags that say nothing
 _PRIVATE_FLAGS = re.compile(r"(path|dir|file|addr|url|host|name)s?$")
@@ -73,11 +74,11 @@ def bundle(crash: dict[str, Any], times: int) -> dict[str, Any]:
 
 
 def masker(host: str | None) -> Mask:
-    """Takes out this host's name, addresses and people's folders."""
+    """Takes out this host's name, addresses, people's folders and mail addresses."""
     name = re.compile(rf"(?<![\w-]){re.escape(host)}(?![\w-])") if host else None
 
     def mask(text: str) -> str:
-        text = _HOME.sub(r"/\1/USER", _ADDRESS.sub("ADDRESS", text))
+        text = _HOME.sub(r"/\1/USER", _ADDRESS.sub("ADDRESS", _MAIL.sub("PERSON@HOST", text)))
         return name.sub("HOST", text) if name else text
 
     return mask

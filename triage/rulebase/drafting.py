@@ -12,17 +12,20 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from triage.engine.lines import visible
 from triage.engine.signature import template
+from triage.masking import MASK
 
 _HOLES = {  # what a signature puts in the place of what varies -> what a rule writes there
     "<n>": "-?[0-9.]+",
     "<path>": r"[^\s'\"]{1,200}",
     "<url>": r"[^\s'\"]{1,200}",
-    "<address>": "[0-9a-fA-Fx.:]+",
+    "<address>": r"[\w.:-]{1,100}",  # the sample has a word in its place
     "<size>": "[0-9.]+ ?[A-Za-z]+",
     "<time>": "[^\\n]{5,30}",
     "<id>": "[0-9a-fA-F-]+",
 }
+_HIDDEN = r"\S{1,200}"
 _HOLE = re.compile("(<(?:n|path|url|address|size|time|id)>)")
 _BEFORE = {  # the line that says how far the server had come
     "load": "Load weight begin. avail mem=78.00 GB",
@@ -32,6 +35,7 @@ _BEFORE = {  # the line that says how far the server had come
     "serving": "The server is fired up and ready to roll!",
 }
 _END = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # YAML takes none
 _STAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 SAMPLE_LINES = 60
 
@@ -44,10 +48,17 @@ def name(document: Mapping[str, Any]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:60] or "new-rule"
 
 
-def pattern(message: str) -> str:
-    """The first line of a message as a regular expression: its words as they are, bounded holes where it varies."""
+def pattern(message: str, mask: Callable[[str], str] = str) -> str:
+    """The first line of a message as a regular expression: its words as they are, bounded holes where it varies or
+    where `mask` would hide something."""
     parts = _HOLE.split(template(message)[:160])
-    return "".join(_HOLES.get(part) or _escaped(part) for part in parts)
+    return "".join(_HOLES.get(part) or _literal(part, mask) for part in parts)
+
+
+def _literal(text: str, mask: Callable[[str], str]) -> str:
+    shown = {word for word in mask(text).split() if MASK not in word}
+    words = re.split(r"(\s+)", text)
+    return "".join(_escaped(word) if word in shown or not word.strip() else _HIDDEN for word in words)
 
 
 def _escaped(text: str) -> str:
@@ -58,13 +69,14 @@ def draft(document: Mapping[str, Any], mask: Callable[[str], str], log: str) -> 
     """The rule file. `log` is the sample, one of `samples`."""
     root, frame = document["root"], document["root"]["frame"]
     match = [f"exception: {_quoted(root['exception'])}"]
-    if text := pattern(mask(root["message"])):
+    if text := pattern(root["message"], mask):
         match.append(f"message: {_quoted(text)}")
     if frame:
         match.append(f"at: {_quoted(frame['file'] + ':' + frame['function'])}")
     if document["phase"] != "unknown":
         match.append(f"phase: [{document['phase']}]")
     title = textwrap.shorten(mask(document["signature"]["title"]), 110, placeholder=" ...")
+    title = title.replace("{", "(").replace("}", ")")  # in a title they name what a pattern captures
     nearest = [f"# near: {near['rule']}: {why}" for near in document.get("nearest") or () for why in near["why"]]
     indented = "\n".join(f"      {line}".rstrip() for line in log.splitlines())
     return "\n".join(
@@ -105,9 +117,9 @@ def samples(document: Mapping[str, Any], mask: Callable[[str], str]) -> Iterator
 
 
 def _logs(document: Mapping[str, Any], lines: list[Mapping[str, Any]]) -> Iterator[str]:
-    texts = [line["text"] for line in lines]
+    texts = [_CONTROL.sub("", visible(line["text"])) for line in lines]
     if any(line["origin"] in ("manager", "kernel") for line in lines):
-        yield "\n".join(_syslog(document, line) for line in lines) + "\n"
+        yield "\n".join(_syslog(document, line, text) for line, text in zip(lines, texts, strict=True)) + "\n"
         return
     stamp = next((found.group()[1:] for text in texts if (found := _STAMP.match(text))), "2026-06-01 12:00:00")
     before = _BEFORE.get(document["phase"])
@@ -116,9 +128,9 @@ def _logs(document: Mapping[str, Any], lines: list[Mapping[str, Any]]) -> Iterat
     yield "\n".join([*head, *texts, *([""] if end else []), *end]) + "\n"
 
 
-def _syslog(document: Mapping[str, Any], line: Mapping[str, Any]) -> str:
+def _syslog(document: Mapping[str, Any], line: Mapping[str, Any], text: str) -> str:
     writer = {"manager": "systemd[1]", "kernel": "kernel"}.get(line["origin"], "python[4242]")
-    return f"Jun 01 12:00:00 host {writer}: {line['text']}"
+    return f"Jun 01 12:00:00 host {writer}: {text}"
 
 
 def _quoted(text: str) -> str:

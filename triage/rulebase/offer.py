@@ -21,6 +21,7 @@ _SEVERAL = ("cap-flag", "scale-flag", "step-flag", "search-flag", "remove-flag")
 _TAKING = ("remove-flag", "unset-env")
 _NOT_SET = frozenset({"", "None", "False", "[]"})
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -237,6 +238,8 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
     for bad in text.known_bad:
         if _holds(bad, flags) and (bad.release is None or (release and _known_in(bad.release, release))):
             return _makes_worse(bad.why, release if bad.release else None)
+    if text.edits and all(why := _so_already(edit, flags) for edit in text.edits):
+        return why
     for edit in text.edits:
         wanted = " ".join((*edit.names, "" if _bare(edit, captures) else str(edit.value)))
         for name in PLACEHOLDER.findall(wanted):
@@ -310,10 +313,35 @@ def _is_among(release: str, versions: str) -> bool:
     return any(release_key(release) is not None and covers(part, release) for part in ranges)
 
 
+def _so_already(edit: EditText, flags: Mapping[str, str]) -> str | None:
+    """Why an edit would change nothing, by what the server said of its flags."""
+    told = [(n, flags[_dest(n)]) for n in edit.names if _dest(n) in flags]
+    if not edit.op.endswith("-flag") or not told:
+        return None
+    name, value = told[0]
+    if edit.op == "remove-flag":
+        return f"the server runs without {name} already" if all(v in _NOT_SET for _, v in told) else None
+    if edit.op == "set-flag" and edit.floor is None and edit.ceiling is None:
+        wanted = "True" if edit.value is None else str(edit.value)
+        same = value.strip("'\"").lower() == wanted.lower()
+        return f"the server runs with {name}{'' if edit.value is None else f' {value}'} already" if same else None
+    if edit.op in ("step-flag", "scale-flag") and isinstance(edit.value, int | float) and _NUMBER.fullmatch(value):
+        down = edit.value < (0 if edit.op == "step-flag" else 1)
+        bound = edit.floor if down else edit.ceiling
+        if bound is not None and (float(value) <= bound if down else float(value) >= bound):
+            return f"{name} is {value} already, and {bound:g} is as far as this goes"
+    return None
+
+
+def _dest(name: str) -> str:
+    """The name of a flag among the server's own arguments."""
+    return name.removeprefix("--").replace("-", "_")
+
+
 def _within(edit: EditText, flags: Mapping[str, str]) -> str | None:
     """Why a value that goes one way only is left alone, by what the server said of its flags; -1 is 'without one'."""
-    value = flags.get(edit.names[0].removeprefix("--").replace("-", "_"), "")
-    if not re.fullmatch(r"\d+(\.\d+)?", value):
+    value = flags.get(_dest(edit.names[0]), "")
+    if not _NUMBER.fullmatch(value):
         return None
     low = edit.floor is not None and float(value) >= edit.floor
     high = edit.ceiling is not None and float(value) <= edit.ceiling
@@ -342,7 +370,7 @@ def _fulfils(condition: FlagCondition, value: str) -> bool:
 
 
 def _given(flag: str, flags: Mapping[str, str]) -> bool:
-    return flags.get(flag.removeprefix("--").replace("-", "_"), "") not in _NOT_SET
+    return flags.get(_dest(flag), "") not in _NOT_SET
 
 
 def _words(condition: FlagCondition) -> str:
