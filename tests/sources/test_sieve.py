@@ -98,3 +98,19 @@ def test_what_is_passed_over_is_told_of_each_unit(tmp_path: Path) -> None:
             units[line.unit] = units.get(line.unit, 0) + 1
             assembler.feed(line)
     assert units == {story.UNIT: len(lines) - 400, OTHER: 200}
+
+
+def test_what_was_passed_over_is_the_units_that_had_the_number_then(tmp_path: Path) -> None:
+    """A process number that goes to another unit, whose first line there has a word."""
+    first = [Said(f"[x TP0] Decode batch, #running-req: {n}", 5100, 60_000 + n, {}, THIRD, OTHER) for n in range(100)]
+    word = Said("RuntimeError: of the other unit", 5100, 61_000)
+    lines = [*story.starting(), *story.serving(10_000, 300), *first, word, *story.serving(62_000, 50)]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    assembler = Assembler()
+    units: dict[str | None, int] = {}
+    for batch in open_source(f"journal:{place}", gate=Gate(assembler)).batches():
+        for unit, count in [*batch.passed.items(), *((line.unit, 1) for line in batch.lines)]:
+            units[unit] = units.get(unit, 0) + count
+        for line in batch.lines:
+            assembler.feed(line)
+    assert units[OTHER] == 100

@@ -93,9 +93,8 @@ def missing_in(rules: Iterable[Rule], release: str) -> Iterator[tuple[str, str, 
     """Rule, rung and reason for each rung that this release has no words for."""
     for rule in rules:
         for remedy in (one for one in rule.remedies if _is_for(rule, one, release)):
-            told = [
-                t for t in remedy.edits if not PLACEHOLDER.search(str(t.value))
-            ]  # the log's to tell: planning judges
+            # A value that the log will tell is for planning to judge.
+            told = [text for text in remedy.edits if not PLACEHOLDER.search(str(text.value))]
             edits = [[Edit(t.op, name, t.value, t.floor, t.ceiling) for name in t.names] for t in told]
             here = spelled(edits, release)
             if why := here.why or here.doubt:

@@ -158,6 +158,8 @@ class Sieve:
         return new
 
     def _know(self, pid: bytes, unit: str | None) -> None:
+        if self._known.get(pid, unit) != unit:  # the number is another's now: what was counted is the former's
+            self._settle()
         self._known[pid] = unit
         self._tally.setdefault(pid, 0)
 
