@@ -2,8 +2,8 @@
 
 SGLang's request log writes prompts and answers as they are, newlines too. What stands in such a record (a traceback, a
 rank tag, a kernel's line) was written by a client or by the model and proves nothing. In come the lines behind a record
-that was opened and not closed; they are dropped with its end, or given back where no end comes or they are too many to hold. Called by
-`engine.runs`, one `Payload` per open record. It must not judge what it holds.
+that was opened and not closed; they are dropped with its end, or given back where no end comes or they are too many to
+hold. Called by `engine.runs`, one `Payload` per open record. It must not judge what it holds.
 """
 
 from __future__ import annotations
