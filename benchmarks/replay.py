@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from triage.cli import collect_seldom
 from triage.diagnose import diagnose
 from triage.engine.assemble import Assembler
 from triage.engine.gate import Gate
@@ -25,6 +26,7 @@ def write_store(path: Path) -> Path:
 
 
 def main(folder: str, database: str) -> None:
+    collect_seldom()
     store = Store(f"sqlite:///{database}")
     store.ready()
     book, assembler = Rulebook.load(rule_folders()), Assembler()
