@@ -277,6 +277,7 @@ class Context:
     pace: tuple[Pace, ...] = ()  # how fast it decoded
     stopping: int | None = None  # time of the manager's 'Stopping' entry: a requested stop
     good: Mapping[str, str] | None = None  # flags and 'sglang_version' of the unit's last run that came up
+    ended: Ended | None = None  # the invocation is over
 
     @property
     def changes(self) -> tuple[tuple[str, str | None, str | None], ...] | None:
@@ -299,6 +300,16 @@ class UnitEnd:
     status: str | None = None  # number or signal name
     time: int | None = None
     requested: bool = False  # a stop job came first
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An invocation whose end was dealt with. The manager may tell its result hours later (docs/architecture.md)."""
+
+    end: UnitEnd
+    settled: bool = True  # whatever comes now changes nothing
+    line: Line | None = None  # the manager's entry that told it
+    crash: Crash | None = None  # where that end is all that is known of it; None too where it looked like no failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from triage.engine import manager, signs
 from triage.engine.burst import Group
 from triage.engine.crashes import kept
 from triage.engine.lines import parse
+from triage.engine.milestones import Progress
 from triage.engine.runs import Run
 from triage.model import LOST, OWNER, Context, CrashEvent, Grade, Line, Origin
 
@@ -110,10 +111,11 @@ class Assembler:
     # ------------------------------------------------------------ state
 
     def contexts(self) -> dict[str, Context]:
-        """What is known of each running invocation; give it to the next Assembler."""
-        return {
-            run.key: run.progress.context() for run in self._runs.values() if not run.ended and run.progress.started
-        }
+        """What is known of each running invocation, and of each unit's last one that ended; give it to the next
+        Assembler."""
+        newest = {(*group[:2], group[3]): run for group, run in self._runs.items()}
+        known = {run.key: run.context() for run in self._runs.values() if not run.ended or run in newest.values()}
+        return {**self._known, **{key: context for key, context in known.items() if context != Context()}}
 
     @property
     def idle(self) -> bool:
@@ -143,15 +145,25 @@ class Assembler:
                 run.after(before[-1])
             if self._gap is not None:
                 run.lower(Grade.ROTATED, self._gap)
-            known = self._known.pop(run.key, None)
-            if known is not None:
-                run.resume(known)
+            self._recall(run, alone=not before)
             if len(self._runs) > MAX_RUNS:
                 self._forget()
         else:
             self._runs.move_to_end(group)
         self._last = (group, run)
         return run
+
+    def _recall(self, run: Run, *, alone: bool) -> None:
+        """What the process before this one knew of it, or (`alone`: nothing newer is known) of the unit's run before
+        it, which is over now."""
+        known = self._known.pop(run.key, None)
+        if known is not None:
+            run.resume(known)
+        unit = run.key.rpartition("|")[0]
+        for key in [key for key in self._known if run.group[1] and key.rpartition("|")[0] == unit]:
+            context = self._known.pop(key)
+            if alone and known is None:
+                run.progress.inherit(Progress(context))
 
     def _forget(self) -> None:
         """Drop the run that was quiet longest; an open one only where all are."""

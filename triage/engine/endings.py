@@ -12,7 +12,7 @@ from triage.engine.crashes import kept
 from triage.engine.lines import parse
 from triage.engine.manager import Word, end_sign
 from triage.engine.signs import Sign
-from triage.model import Line, UnitEnd
+from triage.model import Crash, Ended, Line, UnitEnd
 
 END_WAIT = 1_000_000  # the last lines of dying processes may come after the manager's entry
 
@@ -68,6 +68,17 @@ class Ending:
 
     def close(self) -> None:
         self.final, self.at = True, None
+
+    def told(self, crash: Crash | None, *, settled: bool) -> Ended | None:
+        """What the next process has to know of it. `crash`: what was made of this end alone."""
+        return Ended(self.known, settled, self._line, crash) if self.final and self.known is not None else None
+
+    @classmethod
+    def of(cls, ended: Ended) -> Ending:
+        ending = cls()
+        ending.known, ending.settled, ending._line = ended.end, ended.settled, ended.line
+        ending.close()
+        return ending
 
     def sign(self) -> tuple[Sign, Line, str] | None:
         """The failure that the end itself is, if it was none that somebody asked for."""

@@ -133,8 +133,20 @@ class Run:
         return time is None or last is None or abs(time - last) <= tolerance
 
     def resume(self, context: Context) -> None:
+        """Another process knew that of it."""
         self.progress = self._burst.progress = Progress(context)
         self.lanes.whole = True
+        ended = context.ended
+        if ended is not None:
+            self.ending = self._burst.ending = Ending.of(ended)
+            self._late = None if ended.settled else (self.ending, ended.crash, ended.crash is not None)
+
+    def context(self) -> Context:
+        """For `resume`. A crash with a root of its own is not carried along: a late result changes little."""
+        late = None if self._late is None or (self._late[1] is not None and not self._late[2]) else self._late
+        ended = self.ending.told(late[1] if late is not None else None, settled=late is None)
+        context = self.progress.context()
+        return context if ended is None else replace(context, ended=ended)
 
     def after(self, other: Run) -> None:
         """The unit was started again: this run comes after that one."""

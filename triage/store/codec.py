@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields, is_dataclass
+from enum import EnumMeta
+from typing import Any, get_args, get_origin, get_type_hints
 
 import zstandard
 
+from triage.masking import mask
 from triage.model import (
     ActionResult,
     Context,
     Edit,
+    Ended,
     Line,
     Origin,
     Pace,
@@ -60,6 +64,7 @@ def context_text(context: Context) -> str:
             "pace": [[one.running, one.samples, one.speed, one.accepted] for one in context.pace],
             "stopping": context.stopping,
             "good": None if context.good is None else dict(context.good),
+            **({} if context.ended is None else {"ended": _told(context.ended)}),
         }
     )
 
@@ -76,7 +81,35 @@ def context_value(text: str) -> Context:
         pace=tuple(Pace(*values) for values in document.get("pace", ())),
         stopping=document["stopping"],
         good=document.get("good"),  # written by an older release it has none
+        ended=_read(Ended, document["ended"]) if "ended" in document else None,
     )
+
+
+def _told(value: Any) -> Any:
+    """A value of the model as JSON has it, all of it but what the log gave away."""
+    if isinstance(value, str):
+        return mask(value)
+    if is_dataclass(value):
+        return {each.name: _told(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _told(each) for name, each in value.items()}
+    return [_told(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """`_told`, back: the model's own annotations say what it was."""
+    of = get_args(kind)
+    if value is None:
+        return None
+    if type(None) in of:
+        return _read(of[0], value)
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{name: _read(kinds[name], each) for name, each in value.items() if name in kinds})  # type: ignore[operator]
+    if get_origin(kind) is tuple:
+        kinds_of = of[:1] * len(value) if of[-1] is ... else of
+        return tuple(_read(one, each) for one, each in zip(kinds_of, value, strict=True))
+    return kind(value) if isinstance(kind, EnumMeta) else value
 
 
 def request_text(request: Request) -> str:
