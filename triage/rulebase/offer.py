@@ -250,7 +250,7 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
         for name in edit.names:
             if PLACEHOLDER.search(name) and (why := _no_name(edit, fill(name, captures), flags, captures)):
                 return why
-    if text.kind not in EDITABLE and (untold := [n for n in PLACEHOLDER.findall(text.title) if not captures.get(n)]):
+    if untold := [n for n in PLACEHOLDER.findall(text.title) if not captures.get(n)]:
         return f"the log does not tell the {untold[0].replace('_', ' ')} that it is about"
     if text.phases and crash.phase not in text.phases:
         return f"it helps only in {' or '.join(text.phases)}, this one came in {crash.phase}"
