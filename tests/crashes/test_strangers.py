@@ -4,7 +4,7 @@ import pytest
 
 from tests.crashes import story
 from tests.crashes.scanning import crashes_of
-from triage.model import Outcome, Role
+from triage.model import Grade, Outcome, Role
 
 TRACEBACK = ("Traceback (most recent call last):", *story.traceback_lines(story.FRAMES, story.NONE_TYPE))
 FRAMES = TRACEBACK[1:-1]
@@ -143,6 +143,9 @@ def test_whoever_points_to_the_cause_is_not_it(last):
     assert crash_of(*pointing).root.cause.exception == last.split(":")[0]
 
 
+TASK = "ray::Engine.run() (pid=77, ip=10.0.0.1, actor_id=af0c, repr=<eng.Engine object at 0x7f0c>)"
+CREATED = "raised in its creation task"
+DRIVER = ("Traceback (most recent call last):", '  File "/app/launch.py", line 40, in <module>', "    ray.get(refs)")
 INNER = ('  File "/opt/sglang/srt/a.py", line 3, in f', "    g()", "ValueError: the first")
 OUTER = ('  File "/x/main.py", line 9, in wait', "    raise Wrapped(text)")
 
@@ -161,6 +164,8 @@ OUTER = ('  File "/x/main.py", line 9, in wait', "    raise Wrapped(text)")
             *("-- Process 0 terminated with the following error:", TRACEBACK[0], *INNER),
         ),
         ("ray.exceptions.RayTaskError(ValueError): ray::Engine.run() (pid=77, ip=10.0.0.1)", *INNER),
+        (*DRIVER, f"ray.exceptions.ActorDiedError: The actor died because of an error {CREATED}, {TASK}", *INNER),
+        (*DRIVER, f"ray.exceptions.RayActorError: The actor died because of an error {CREATED}, {TASK}", *INNER),
     ],
 )
 def test_what_another_process_raised_is_the_root_where_its_traceback_is_quoted(lines):
@@ -168,3 +173,99 @@ def test_what_another_process_raised_is_the_root_where_its_traceback_is_quoted(l
     assert root.cause.frame is not None
     assert (root.cause.exception, root.cause.message, root.cause.frame.file) == ("ValueError", "the first", "a.py")
     assert len(root.chain) == 2 or '"""' in lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "chain"),
+    [
+        (
+            (
+                *(*DRIVER, f"ray.exceptions.RayTaskError(RuntimeError): {TASK}", *INNER, ""),
+                "The above exception was the direct cause of the following exception:",
+                *("", TASK, '  File "/opt/sglang/srt/b.py", line 9, in h', "    raise it from e", "RuntimeError: so"),
+            ),
+            ["ValueError", "RayTaskError", "RuntimeError"],
+        ),
+        (
+            (
+                *(*DRIVER, "ray.exceptions.RayTaskError(ValueError): ray::outer() (pid=1, ip=10.0.0.1)"),
+                "  At least one of the input arguments for this task could not be computed:",
+                *("ray.exceptions.RayTaskError: ray::inner() (pid=2, ip=10.0.0.1)", *INNER),
+            ),
+            ["ValueError", "RayTaskError", "RayTaskError"],
+        ),
+        (
+            (
+                "2026-11-29 12:00:12,123\tERROR worker.py:409 -- Unhandled error (suppress with "
+                f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): {TASK}",
+                *INNER,
+            ),
+            ["ValueError"],
+        ),
+        (
+            (*DRIVER, f"ray.exceptions.RayTaskError(ValueError): {TASK}", "ValueError: the first"),
+            ["ValueError", "RayTaskError"],
+        ),
+    ],
+)
+def test_what_ray_passes_on_is_read_whole(lines, chain):
+    """Its text has no header of Python's before the frames: each link begins with the task's name."""
+    crash = crash_of("[2026-11-29 12:00:10] Load weight begin.", *lines)
+    assert [link.exception.rsplit(".", 1)[-1] for link in crash.root.chain] == chain
+    assert (crash.root.cause.message, crash.grade, len(crash.failures)) == ("the first", Grade.COMPLETE, 1)
+
+
+def child(n, traceback):
+    return (
+        *(f"[{n}]:", "  time      : 2026-11-29_12:00:12", "  host      : gpu-ash"),
+        *(f"  rank      : {n} (local_rank: {n})", f"  exitcode  : 1 (pid: {4200 + n})", "  error_file: /tmp/e.json"),
+        *(f"  traceback : {traceback[0]}", *(f"  {text}" for text in traceback[1:])),
+    )
+
+
+def torchrun(*children):
+    rule = "-" * 60
+    others = [line for each in children[1:] for line in each] or ["  <NO_OTHER_FAILURES>"]
+    return (
+        *("Traceback (most recent call last):", '  File "/opt/e/bin/torchrun", line 8, in <module>', "    main()"),
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        *("=" * 60, "serve.py FAILED", rule, "Failures:", *others),
+        *(rule, "Root Cause (first observed failure):", *children[0], "=" * 60),
+    )
+
+
+FIRST = ("Traceback (most recent call last):", *INNER, "and on a second line", "  ")
+LATER = (FIRST[0], '  File "/opt/sglang/srt/b.py", line 9, in h', "RuntimeError: later", "  ")
+KILLED = ("Signal 9 (SIGKILL) received by PID 4200",)
+NOTHING = ("To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html",)
+
+
+@pytest.mark.parametrize(
+    ("children", "root"),
+    [
+        ([FIRST], ("ValueError", "the first\nand on a second line", "a.py")),
+        ([FIRST, LATER, LATER], ("ValueError", "the first\nand on a second line", "a.py")),
+        ([KILLED], ("SIGKILL", KILLED[0], None)),
+        ([KILLED, LATER], ("SIGKILL", KILLED[0], None)),
+        ([NOTHING, FIRST], ("ValueError", "the first\nand on a second line", "a.py")),
+    ],
+)
+def test_of_torchruns_list_the_first_that_failed_is_the_root(children, root):
+    lines = torchrun(*(child(n, traceback) for n, traceback in enumerate(children)))
+    crash = crash_of("[2026-11-29 12:00:10] Load weight begin.", *lines)
+    cause = crash.root.cause
+    assert (cause.exception, cause.message, cause.frame and cause.frame.file) == root
+    assert crash.root.chain[-1].exception.endswith("ChildFailedError")
+    assert (crash.outcome, crash.grade, len(crash.failures)) == (Outcome.FATAL, Grade.COMPLETE, 1)
+
+
+def test_torchruns_list_without_a_word_of_its_processes_leaves_its_own():
+    crash = crash_of("[2026-11-29 12:00:10] Load weight begin.", *torchrun(child(0, NOTHING)))
+    assert crash.root.cause.exception.endswith("ChildFailedError")
+
+
+def test_the_signal_that_torch_names_of_a_process_is_the_root():
+    word = "torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with "
+    crash = crash_of(*DRIVER, f"{word}signal SIGKILL")
+    assert [link.exception for link in crash.root.chain] == ["SIGKILL", word.split(":")[0]]
+    assert len(crash_of(*DRIVER, f"{word}exit code 1").root.chain) == 1

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from triage.engine import signs
 from triage.engine.dumps import Dump
 from triage.engine.lanes import Report
+from triage.engine.links import CUT
 from triage.engine.mixing import Mix
 from triage.engine.signs import Kind, Sign
-from triage.engine.tracebacks import CUT, Traceback
+from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
 

@@ -8,9 +8,9 @@ keep a bounded number of lines whatever it is fed, and must never raise.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import IntEnum, auto
 
+from triage.engine.links import CUT, Joint, Part, chain_of
 from triage.engine.signs import PARENTS
 from triage.engine.tracelines import (
     FRAME,
@@ -18,14 +18,12 @@ from triage.engine.tracelines import (
     LOOSE,
     MAX_MESSAGE,
     Form,
-    engine_frame,
     exception_line,
     frame_match,
     read_frame,
 )
 from triage.model import Frame, Line, Link
 
-CUT = "CutTraceback"  # triage's word for frames without their exception
 HEADER_TEXT = "T" + HEADER
 MAX_LINES = 600  # of one traceback, chain included
 MAX_KEPT = 500_000  # characters of them
@@ -37,6 +35,13 @@ CAUSE = "The above exception was the direct cause of the following exception"
 CONTEXT = "During handling of the above exception, another exception occurred"
 ABOVE = "he above exception"  # in both
 REMOTE = "terminated with the following error:"  # the text of another process's traceback follows
+# Ray's own exceptions hold the text of what a task or an actor raised.
+_RAY = ("RayTaskError", "RayActorError", "ActorDiedError")
+# torchrun's hold a list of its processes with what they raised, a little indented; the first to fail comes last.
+_TORCHRUN = "ChildFailedError"
+_TORCHRUN_TRACE = "  traceback : "
+_TORCHRUN_FIRST = "Root Cause (first observed failure):"
+_SIGNAL = re.compile(r"Signal \d+ \((?P<word>SIG[A-Z]+)\) received by PID")
 _GROUP_EDGE = re.compile(r"\s*(?:\|\s*)*\+-[+-]*(?:-+ .* -+)?-*$")
 _GROUP_BAR = re.compile(r"\s*(?:\|\s)+\s?")
 _ENDS_MESSAGE = (
@@ -80,23 +85,6 @@ class Stage(IntEnum):
     EXCEPTION = auto()
 
 
-class _Joint(IntEnum):
-    CAUSE = auto()  # raise ... from ...
-    CONTEXT = auto()  # during handling
-    INNER = auto()  # the first member of an exception group
-    NEXT = auto()  # a further one
-
-
-@dataclass(slots=True)
-class _Part:
-    """One exception as it is being read."""
-
-    joint: _Joint | None = None
-    frames: list[Frame] = field(default_factory=list)
-    name: str = ""
-    message: list[str] = field(default_factory=list)
-
-
 class Traceback:
     """One traceback with its chain, read line by line. `done` once an exception line was read."""
 
@@ -104,6 +92,7 @@ class Traceback:
         "_aliens",
         "_dead",
         "_kept",
+        "_margin",
         "_message_size",
         "_parts",
         "_state",
@@ -138,13 +127,14 @@ class Traceback:
         self.glued = False  # a line of it holds pieces of two
         self.damaged = False  # a line of it came without its text, or is missing
         self.headless = False  # its first frames came without a header: what stood above them is missing
-        self._parts = [_Part()]
+        self._parts = [Part()]
         self.at = ""  # the last frame's line
         self.source = ""  # and its source line
         self.stage = Stage.HEADER
         self.mix: object | None = None  # the tracebacks it took turns with, where nobody can tell whose lines are whose
         self._state = "frames"
         self._aliens = 0
+        self._margin = ""  # stands before each line of a traceback that torchrun quotes
         self._dead = False
         self._message_size = 0
         self._kept = 0
@@ -192,11 +182,29 @@ class Traceback:
             self.at = self.source = ""
             self.keep(line, text)
             return True
+        if self._state in ("message", "advice") and text.startswith(_TORCHRUN_TRACE) and self._is(_TORCHRUN):
+            self._quoted()
+            self._state, self.stage, self._margin = "frames", Stage.HEADER, "  "
+            self.keep(line, text)
+            return True
         return False
+
+    def _is(self, *names: str) -> bool:
+        return self._parts[0].name.endswith(names)
+
+    def _quoted(self) -> Part:
+        """The next process in torchrun's list: one stands for all until the list comes to the first that failed."""
+        first = len(self._parts) == 1 or any(text == _TORCHRUN_FIRST for text in self.texts[-8:])
+        part = Part(Joint.INNER if first else Joint.NEXT)
+        if len(self._parts) < 20:
+            self._parts.append(part)
+        return part
 
     def feed(self, line: Line, text: str, *, headed: bool) -> Fate:
         """One line that is no header. `headed`: it began a log record of its own."""
-        bare = text.rstrip()
+        if self._margin and not text.startswith(self._margin) and self._state == "message":
+            self._state, self._margin = "advice", ""  # torchrun goes on in its list
+        bare = text.removeprefix(self._margin).rstrip()
         if not bare:
             return Fate.TAKEN
         if self._dead:
@@ -270,20 +278,26 @@ class Traceback:
         return Fate.RAISED
 
     def _after(self, line: Line, text: str, *, headed: bool) -> Fate:
-        joint = _Joint.CAUSE if CAUSE in text else _Joint.CONTEXT if CONTEXT in text else None
+        joint = Joint.CAUSE if CAUSE in text else Joint.CONTEXT if CONTEXT in text else None
         if joint is None and text.startswith("-- Process ") and text.endswith(REMOTE):
-            joint = _Joint.INNER
+            joint = Joint.INNER
         if joint is None and "-" in text and _GROUP_EDGE.match(text) and not _BOX.match(text):
             number = text.strip(" |+-")
-            joint = (_Joint.INNER if number == "1" else _Joint.NEXT) if number.isdigit() else None
+            joint = (Joint.INNER if number == "1" else Joint.NEXT) if number.isdigit() else None
             if joint is None:
                 return Fate.TAKEN
         if joint is None and not headed and self._below(line, text):
             return Fate.TAKEN
+        if text.startswith(_TORCHRUN_TRACE) and self._is(_TORCHRUN) and (killed := _SIGNAL.search(text)) is not None:
+            part = self._quoted()
+            part.name, part.message = killed["word"], [killed.string.removeprefix(_TORCHRUN_TRACE)]
+            self._state = "advice"
+            self.keep(line, text)
+            return Fate.RAISED
         if joint is not None:
             self.keep(line, text)
             if len(self._parts) < 20:
-                self._parts.append(_Part(joint))
+                self._parts.append(Part(joint))
             self._state = "chain"
             self._aliens = 0
             return Fate.TAKEN
@@ -327,18 +341,18 @@ class Traceback:
         """A log that was cut or pasted in part: frames whose header is missing, bare exceptions one below the other."""
         if len(self._parts) >= 20 or self._state != "message":
             return False
+        told = self._parts[-1].name.endswith(_RAY)  # Ray's own word comes before what it passes on
         frame = FRAME.match(text)
         if frame is not None:
-            told = self._parts[-1].name.endswith("RayTaskError")  # Ray's own word comes before what it passes on
-            self._parts.append(_Part(_Joint.INNER if told else _Joint.CAUSE))
+            self._parts.append(Part(Joint.INNER if told else Joint.CAUSE))
             self.damaged = self.damaged or not told
             self._state = "frames"
             self._frames(line, text, headed=False)
             return True
-        found = exception_line(text, plain=True) if not self._parts[-1].frames else None
-        if found is None or found[0] == self._parts[-1].name:
+        found = exception_line(text, plain=True) if told or not self._parts[-1].frames else None
+        if found is None or (found[0] == self._parts[-1].name and not told):
             return False
-        self._parts.append(_Part(_Joint.CAUSE, [], found[0], [found[1]]))
+        self._parts.append(Part(Joint.INNER if told else Joint.CAUSE, [], found[0], [found[1]]))
         self.keep(line, text)
         return True
 
@@ -349,45 +363,11 @@ class Traceback:
     # ------------------------------------------------------------ what it says
 
     def chain(self) -> tuple[Link, ...]:
-        """Deepest cause first. A context joins only where it belongs: a fallback that was tried first is no cause."""
+        """Deepest cause first."""
         parts = [part for part in self._parts if part.name]
         rest = self._parts[-1]
         if parts and rest.frames and not rest.name and self._dead:
             if len(parts) == 1 and not parts[0].frames:  # somebody wrote them below, innermost first
-                return (_link(_Part(None, rest.frames[::-1], parts[0].name, parts[0].message)),)
-            parts.append(_Part(rest.joint, rest.frames, CUT))
-        links: list[_Part] = []
-        for n, part in enumerate(parts):
-            if n == 0:
-                links = [part]
-            elif part.joint is _Joint.INNER:
-                links.insert(0, part)
-            elif part.joint is _Joint.NEXT:  # the first to fail is the likeliest root
-                links.insert(1, part)
-            elif (
-                part.joint is _Joint.CAUSE or part.name == CUT or (n == 1 and self.headless) or belongs(links[-1], part)
-            ):
-                links.append(part)
-            else:
-                links = [part]
-        return tuple(_link(part) for part in links)
-
-
-def belongs(inner: _Part, outer: _Part) -> bool:
-    """Whether `outer`, raised while `inner` was being handled, only passes it on.
-
-    Two marks: it quotes the inner message; or it was raised by the very function that had caught the inner one (a
-    wrapper), not by something that function called instead (a fallback that failed in its turn).
-    """
-    quote = (inner.message[0] if inner.message else "").strip()
-    if len(quote) >= 8 and quote[:200] in "\n".join(outer.message):
-        return True
-    if not inner.frames or not outer.frames:
-        return True
-    caught, raised = inner.frames[0], outer.frames[-1]
-    return (caught.path, caught.function) == (raised.path, raised.function)
-
-
-def _link(part: _Part) -> Link:
-    message = "\n".join(part.message).strip()
-    return Link(part.name, message, engine_frame(part.frames), tuple(part.frames))
+                return chain_of([Part(None, rest.frames[::-1], parts[0].name, parts[0].message)], headless=False)
+            parts.append(Part(rest.joint, rest.frames, CUT))
+        return chain_of(parts, headless=self.headless)

@@ -11,6 +11,10 @@ from enum import IntEnum, auto
 
 from triage.model import Frame
 
+# Ray prints what another process raised without Python's header: 'ray::Engine.run() (pid=77, ip=10.0.0.1)'.
+_RAY_HEADER = re.compile(
+    r"(?:.{0,60}Unhandled error \(suppress with [^()]*\): )?ray::[\w.<>]+(?:\(\))? \(pid=\d+, ip=.*\)$"
+)
 HEADER = "raceback (most recent call last):"  # the first letter gets lost in pasted logs
 MAX_MESSAGE = 8_000
 
@@ -36,7 +40,11 @@ _PLAIN_DOTTED = re.compile(r"\.exc\.[A-Z]\w*$|^socket\.gaierror$")
 # Behind frames also other class names: dotted, or written in capitals and humps. 'Try: pip install ...' is a message.
 _CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*[A-Z]\w*$|Stop\w+$|Empty$|Again$|Full$")
 # For the gate: no other line is a header or a frame, or an exception that nothing stands above.
-BEGINS = ("raceback (most recent call last):", *(f"{end} line " for end in ('",', "”,", ".py", ".py,", '.py"')))
+BEGINS = (
+    "raceback (most recent call last):",
+    "ray::",
+    *(f"{end} line " for end in ('",', "”,", ".py", ".py,", '.py"')),
+)
 WORDS = (
     *BEGINS,
     *("Error", "Exception", "Interrupt", "OutOfResources", "Timeout", "Exit", "Failure", ".exc.", "gaierror"),
@@ -61,7 +69,7 @@ def header_lead(text: str) -> str | None:
     """
     bare = text.rstrip()
     if not bare.endswith(HEADER):
-        return None
+        return "" if "ray::" in bare and _RAY_HEADER.match(bare) else None
     lead = bare[: -len(HEADER)]
     lead = lead.removesuffix("T").removesuffix("Exception Group ").strip(" |+")
     return lead if _LEAD.match(lead) else None

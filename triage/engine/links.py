@@ -1,0 +1,76 @@
+"""The exceptions of one traceback in the order they were read -> its chain, the deepest cause first.
+
+In come parts with what stood between them, out go links. Called by `engine.tracebacks`, which reads them. It must not
+look at lines.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+
+from triage.engine.tracelines import engine_frame
+from triage.model import Frame, Link
+
+CUT = "CutTraceback"  # triage's word for frames without their exception
+# What torch's parent of several processes says of one that a signal ended.
+_SIGNALLED = re.compile(r"process \d+ terminated with signal (?P<word>SIG[A-Z]+)")
+
+
+class Joint(IntEnum):
+    CAUSE = auto()  # raise ... from ...
+    CONTEXT = auto()  # during handling
+    INNER = auto()  # the first member of an exception group
+    NEXT = auto()  # a further one
+
+
+@dataclass(slots=True)
+class Part:
+    """One exception as it is being read."""
+
+    joint: Joint | None = None
+    frames: list[Frame] = field(default_factory=list)
+    name: str = ""
+    message: list[str] = field(default_factory=list)
+
+
+def chain_of(parts: list[Part], *, headless: bool) -> tuple[Link, ...]:
+    """A context joins only where it belongs: a fallback that was tried first is no cause. `headless`: what stood above
+    the first frames is missing."""
+    links: list[Part] = []
+    for n, part in enumerate(parts):
+        if n == 0:
+            links = [part]
+        elif part.joint is Joint.INNER:
+            links.insert(0, part)
+        elif part.joint is Joint.NEXT:  # the first to fail is the likeliest root
+            links.insert(1, part)
+        elif part.joint is Joint.CAUSE or part.name == CUT or (n == 1 and headless) or belongs(links[-1], part):
+            links.append(part)
+        else:
+            links = [part]
+    killed = _SIGNALLED.match(links[0].message[0]) if links and links[0].message else None
+    if killed is not None and links[0].name.endswith("ProcessExitedException"):
+        links.insert(0, Part(None, [], killed["word"], [killed.string]))  # all that there is to know
+    return tuple(_link(part) for part in links)
+
+
+def belongs(inner: Part, outer: Part) -> bool:
+    """Whether `outer`, raised while `inner` was being handled, only passes it on.
+
+    Two marks: it quotes the inner message; or it was raised by the very function that had caught the inner one (a
+    wrapper), not by something that function called instead (a fallback that failed in its turn).
+    """
+    quote = (inner.message[0] if inner.message else "").strip()
+    if len(quote) >= 8 and quote[:200] in "\n".join(outer.message):
+        return True
+    if not inner.frames or not outer.frames:
+        return True
+    caught, raised = inner.frames[0], outer.frames[-1]
+    return (caught.path, caught.function) == (raised.path, raised.function)
+
+
+def _link(part: Part) -> Link:
+    message = "\n".join(part.message).strip()
+    return Link(part.name, message, engine_frame(part.frames), tuple(part.frames))
