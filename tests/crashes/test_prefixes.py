@@ -1,5 +1,7 @@
 """Whatever stands before each line: the same crash, and no line of another is taken into its message."""
 
+import json
+
 import pytest
 
 from tests.crashes import story
@@ -52,13 +54,36 @@ def test_a_process_that_writes_like_the_manager_is_not_the_manager():
         assert crash.end is None
 
 
+CTIME = "Sun Nov 29 12:00:12 2026"
 BEFORE = {
     "OpenMPI 5": "[prterun-gpu-ash-4100@1,0]<stdout>:",
+    "OpenMPI 5 in detail": "[prterun-gpu-ash-4100@1,0][gpu-ash:4100]<stdout>: ",
+    "OpenMPI's time": f"{CTIME}<stdout>:",
+    "OpenMPI's time and tag": f"{CTIME}[1,0]<stderr>:",
+    "OpenMPI 5's time and a named job": "Sun Nov 29 12:00:12 UTC 2026 [job7,0]<stdout>: ",
     "a named job": "[job7,0]<stderr>: ",
+    "MPICH": "[0@gpu-ash] ",
     "srun -l": "0: ",
     "stern": "engine-0 main ",
+    "stern with times": "engine-0 main 2026-11-29T12:00:12.123456789Z ",
     "a host": "gpu-ash: ",
     "NULs": "\0\0\0",
+    "podman logs --names": "engine-1 ",
+    "podman logs of several": "3f2a9c0d1b7e ",
+    "Docker Swarm": "llm_engine.1.k2hq0v8wz1x3y@gpu-ash    | ",
+    "Docker Swarm with times": "2026-11-29T12:00:12.123456789Z llm_engine.1.k2hq0v8wz1x3y@gpu-ash    | ",
+    "kubectl with times": "[pod/engine-0/main] 2026-11-29T12:00:12.123456789Z ",
+    "logcli": '2026-11-29T12:00:12Z {app="engine", pod="engine-0"} ',
+    "pm2": "0|engine  | ",
+    "foreman": "12:00:12 engine.1  | ",
+    "ts": "Nov 29 12:00:12 ",
+    "syslog's newer form": "<14>1 2026-11-29T12:00:12.345Z gpu-ash engine 4100 - - ",
+    "a CI's job": "serve\tRun server\t2026-11-29T12:00:12.1234567Z ",
+    "a bracketed level": "[2026-11-29 12:00:12][INFO] ",
+    "a bracketed level and place": "[2026-11-29 12:00:12,345] [ERROR][run.py:77] ",
+    "loguru": "2026-11-29 12:00:12.345 | INFO     | launcher.pump:<module>:77 - ",
+    "loguru with bars": "2026-11-29 12:00:12.345 | ERROR    | launcher.pump:run:77 | ",
+    "structlog": "2026-11-29T12:00:12Z [error    ] ",
 }
 
 
@@ -67,6 +92,7 @@ def test_what_another_program_puts_before_each_line_changes_neither_the_message_
     (plain,) = crashes_of(story.as_text(LINES))
     (crash,) = crashes_of("".join(f"{BEFORE[name]}{said.text}\n" for said in LINES).encode())
     assert told(crash)[1:] == told(plain)[1:]
+    assert (crash.ranks, crash.root.rank) == (plain.ranks, plain.root.rank) == (("TP0",), "TP0")
     assert plain.outcome.value == "fatal"
 
 
@@ -109,3 +135,70 @@ def test_a_warning_long_before_the_end_is_the_root_by_no_road():
             crash.root.cause.exception for road in (story.as_short, story.as_json) for crash in crashes_of(road(lines))
         ]
         assert roots == [name, name]
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_behind_any_prefix_the_ranks_of_a_crash_are_known_and_kept_apart(name):
+    lines = [*story.starting(2), *story.rank_crash(12_000, 1), *story.rank_crash(12_000, 0)]
+    (crash,) = crashes_of("".join(f"{BEFORE[name]}{said.text}\n" for said in lines).encode())
+    assert crash.ranks == ("TP1", "TP0")
+    assert [len(failure.cause.frames) for failure in crash.failures] == [len(story.FRAMES)] * 2
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        f"[{story.stamp(11_000)}] The input is odd: hello ",
+        'INFO:     10.1.0.9:52114 - "GET /',
+        "INFO:     Invalid request: ",
+        f"[{story.stamp(11_000)}] Receive: text='",
+    ],
+)
+def test_a_ranks_head_within_a_record_is_its_text(before):
+    """Whoever sends a request can have it logged."""
+    head, *rest = story.rank_crash(12_000, 0)
+    lines = [*story.starting(1), story.Said(before + head.text, story.MAIN, 11_000)]
+    (crash,) = crashes_of(story.as_text([*lines, *rest]))
+    assert (crash.root.rank, crash.outcome.value) == (None, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Loki", lambda said: {"labels": {"app": "x"}, "line": said.text, "timestamp": "2026-11-29T12:00:12Z"}),
+        ("stern", lambda said: {"message": said.text, "podName": "engine-0", "containerName": "main"}),
+        ("a cloud", lambda said: {"textPayload": said.text, "timestamp": "2026-11-29T12:00:12Z", "severity": "INFO"}),
+        ("structlog", lambda said: {"event": said.text, "level": "info", "timestamp": "2026-11-29T12:00:12Z"}),
+        ("loguru", lambda said: {"text": said.text + "\n", "record": {"level": {"name": "INFO"}}}),
+    ],
+)
+def test_collectors_and_loggers_json_is_read(name, text):
+    (plain,) = crashes_of(story.as_text(LINES))
+    (crash,) = crashes_of("".join(json.dumps(text(said)) + "\n" for said in LINES).encode())
+    assert told(crash) == told(plain)
+
+
+EXITED = "2026-11-29 12:00:20,123 INFO exited: {} ({}; not expected)"
+GONE = [
+    "2026-11-29 12:00:00,001 INFO spawned: 'sglang' with pid 77",
+    EXITED,
+    "2026-11-29 12:00:21,0 INFO gave up: sglang",
+]
+
+
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [
+        ("exit status 3", "ExitStatus 3"),
+        ("terminated by SIGKILL", "SIGKILL"),
+        ("terminated by SIGSEGV (core dumped)", "SIGSEGV"),
+    ],
+)
+def test_supervisords_word_of_an_end_is_the_root_where_the_server_said_nothing(how, word):
+    (crash,) = crashes_of("\n".join(GONE).format("sglang", how).encode())
+    assert (crash.root.cause.exception, crash.outcome.value) == (word, "fatal")
+    assert crashes_of("\n".join(GONE).format("nginx", how).encode()) == []
+    assert crashes_of("\n".join(GONE).replace("not expected", "expected").format("sglang", how).encode()) == []
+    amid = [*(said.text for said in LINES), EXITED.format("sglang", how), ""]
+    (crash,) = crashes_of("\n".join(amid).encode())
+    assert (crash.root.cause.exception, crash.root.rank, crash.outcome.value) == ("AttributeError", "TP0", "fatal")

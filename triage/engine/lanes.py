@@ -166,11 +166,12 @@ class Lanes:
 
     def _inside(self, text: str, name: Name, rank: str | None) -> bool:
         """Whether a record is but the next line of a traceback: some loggers put their head before each line."""
-        lane = self._lanes.get((name, rank, 0))
-        body = lane.body if lane is not None else None
-        if not isinstance(body, Traceback):
-            return False
-        return body.headed or (body.stage is Stage.HEADER and body.waiting and FRAME.match(text) is not None)
+        for lane in self._open:  # the rank stands before the first line only
+            if lane.name == name and rank in (None, lane.rank) and isinstance(lane.body, Traceback):
+                begun = lane.body.stage is Stage.HEADER and lane.body.waiting
+                if lane.body.headed or (begun and FRAME.match(text) is not None):
+                    return True
+        return False
 
     def _tear(self, name: Name) -> None:
         """A record of this writer holds what looks like a piece of a traceback, and one is being read."""

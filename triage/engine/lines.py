@@ -36,13 +36,20 @@ _FULL = re.compile(  # journalctl -o short-full, with-unit
     r"[A-Z][a-z]{2} (?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?P<zone>[A-Z]{2,5}|[+-]\d{2,4})" + _WRITER
 )
 _JOURNAL = (_SHORT, _FULL)
-_COMPOSE = re.compile(r"(?P<ident>[A-Za-z0-9][\w.-]*) +\| ?")
+# Compose, Docker Swarm ('llm_engine.1.k2hq@node | '), foreman (a time before it), pm2 (a number).
+_COMPOSE = re.compile(r"(?:\d\d:\d\d:\d\d |\d+\|)?(?P<ident>[A-Za-z0-9][\w.-]*(?:@[\w.-]+)?) +\| ?")
 _DOCKER = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"(?:std(?:out|err) (?P<tag>[FP])(?: |$)|(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL)))"
+    r"(?:std(?:out|err) (?P<tag>[FP])(?: |$)|\{(?:\w+=\"[^\"{}]*\"(?:, )?)*\} |"  # logcli has its labels there
+    r"(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL|\[(?:debug|info|warning|error|critical) *\])))"
 )
 _BRACKET = re.compile(
-    r"\[(?P<ident>pod/[\w./-]+|\d+,\d+|[\w.@-]{1,200},\d+(?=\]<std(?:out|err)>:))\](?:<std(?:out|err)>:)? ?"
+    r"\[(?P<ident>pod/[\w./-]+|\d+,\d+|[\w.@-]{1,200},\d+(?=\](?:\[[\w.-]+:\d+\])?<std(?:out|err)>:))\]"
+    r"(?:\[[\w.-]+:\d+\](?=<std))?(?:<std(?:out|err)>:)? ?"
+)
+_MPIRUN = re.compile(  # --timestamp-output; no zone is told
+    r"[A-Z][a-z]{2} (?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?:[A-Z]{3,4} )?\d{4} ?"
+    r"(?:(?=\[)|<std(?:out|err)>: ?)"
 )
 _DMESG = re.compile(r"(?P<stamp>\[ *\d+\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) ")
 _CLOUD = re.compile(
@@ -66,8 +73,13 @@ _SGLANG = re.compile(
 )
 _LOGGER = re.compile(
     r"(?P<stamp>" + _STAMP + r")(?:\s+[-|])?\s+(?:[\w.]+ - )?"
-    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\s+-)?:?\s+(?:\| [\w.<>-]+ \| )?"
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\s+-)?:?\s+(?:\| [\w.<>-]+ \| |"
+    r"\| [\w.<>-]+:[\w.<>-]+:\d+ [-|] )?|\[(?P<low>debug|info|warning|error|critical) *\] ?)"  # loguru's; structlog's
 )
+# Behind a logger's time: '[2026-11-29 12:00:12][INFO] ', '[2026-11-29 12:00:12] [ERROR][run.py:77] '.
+_LEVELLED = re.compile(r" ?\[(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL) *\](?: ?\[[\w.]+:\d+\])? ?")
+# SGLang's own head behind words that nobody here knows. What a request wrote has such a mark before it.
+_BEHIND = re.compile(r"[^\"'={(\r]{1,100}?(?=\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?: [A-Z][A-Z_]*\d+)*\] )")
 _LEVEL = re.compile(
     r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)(?::\s+| +(?=[\w./]+\.py:\d+))(?:[\w./]+\.py:\d+: )?"
 )
@@ -123,15 +135,21 @@ def parse(raw: str) -> Parsed:
             writer += f"/{groups.get('ident') or rank}"
         kernel = kernel or groups.get("ident") == "kernel" or match.re is _DMESG
         partial = partial or (match.re is _DOCKER and match["tag"] == "P")
-    for _ in range(3):  # one logger's record may be the text of another's: '2026-11-29 12:00:12 - sglang - INFO - [...'
+    for _ in range(4):  # one logger's record may be the text of another's: '2026-11-29 12:00:12 - sglang - INFO - [...'
         match = _SGLANG.match(text) if text.startswith("[") else _LOGGER.match(text) if text[:1].isdigit() else None
+        if match is None and headed and text[:2].lstrip().startswith("["):
+            match = _LEVELLED.match(text)
+        if match is None and not headed and "[20" in text[:120] and not _is_record(text, 0):
+            match = _BEHIND.match(text)
         if match is None:
             break
-        headed = True
         text = text[match.end() :]
+        if match.re is _BEHIND:
+            continue
+        headed = True
         groups = match.groupdict()
         stamp = stamp or groups.get("stamp")  # the outer one, a supervisor's, has a zone
-        level = groups.get("level") or level
+        level = groups.get("level") or (groups.get("low") or "").upper() or level
         gpu = groups.get("gpu")
         rank = (f"TP{gpu}" if gpu else (groups.get("tags") or "").strip() or groups.get("tag")) or rank
     match = (_LEVEL.match(text) or _GLOG.match(text)) if text[:1] in _LEVELS else None
@@ -215,6 +233,8 @@ def _supervisor(text: str) -> re.Match[str] | None:
     if first.isalpha():
         if text[3:6] == " 20":
             return _FULL.match(text)
+        if text[3:4] == " " and text[4:7] in _MONTHS:
+            return _MPIRUN.match(text)
         return _SHORT.match(text) or _COMPOSE.match(text) or _KERNEL.match(text) or _CLOUD.match(text)
     if first == ">":
         return _QUOTE.match(text)

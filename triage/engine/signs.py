@@ -67,6 +67,16 @@ def _exited(match: re.Match[str], text: str) -> Sign:
     return Sign(f"exit{code}", Kind.EXIT, Role.ROOT, word, text, f"{_DIED}, by {word}", pid, True)
 
 
+def _supervised(match: re.Match[str], text: str) -> Sign:
+    """supervisord's 'exited: sglang (exit status 1; not expected)'. Of a program that is not SGLang by its name nobody
+    knows whether it is the server."""
+    code, name = match["code"], match["program"]
+    word = match["signal"] or f"ExitStatus {code}"
+    if "sgl" not in name.lower():
+        return Sign("supervised", Kind.CASCADE, Role.CASCADE, word, text, f"supervisord saw {name} end")
+    return Sign("supervised", Kind.EXIT, Role.ROOT, word, text, "only supervisord saw the end", None, True)
+
+
 def _native(word: str, why: str) -> Callable[[re.Match[str], str], Sign]:
     def make(_match: re.Match[str], text: str) -> Sign:
         return Sign("native", Kind.NATIVE, Role.ROOT, word, text, why)
@@ -178,6 +188,12 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         "exit code: ",
         r"Rank \d+ scheduler died during initialization \(exit code: (?P<code>-?\d+)\)(?P<pid>)",
         _exited,
+    ),
+    (
+        "; not expected)",
+        r"exited: (?P<program>[\w.:-]{1,80}) \((?:exit status (?P<code>\d+)|"
+        r"terminated by (?P<signal>SIG[A-Z]+)[^;]{0,40}); not",
+        _supervised,
     ),
     ("is dead", r"Rank \d+ scheduler is dead|scheduler_\d+ is dead", _cascade("dead", _DIED, ends=True)),
     ("terminated with", r"Scheduler or DataParallelController \d+ terminated with", _cascade("dead", _DIED, ends=True)),

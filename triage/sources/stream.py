@@ -170,7 +170,7 @@ _VERBOSE = re.compile(rb"[^\n]{10,80} \[s=[0-9a-f]+;i=[^\n]*\n {4}[A-Z_]")
 
 
 def _is_json(head: bytes) -> bool:
-    known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', b'"log":', b'"message":', b'"msg":')
+    known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', *(f'"{name}":'.encode() for name in _TEXTS))
     first, _, rest = head.lstrip(JSON_EDGE).removeprefix(b"data: ").partition(b"\n")
     if first.strip() == b"{":  # its members stand on lines of their own
         return any(name in rest.partition(b"}")[0] for name in (b'"__REALTIME_TIMESTAMP"', b'"_BOOT_ID"'))
@@ -249,7 +249,8 @@ def _pretty(data: Bytes, margin: bytes, n: int) -> tuple[bytes, int]:
 
 
 PIECE = 16 * 1024  # where a container engine breaks a line
-_TEXTS = ("log", "message", "msg")  # a container engine's name for the text, and loggers'
+# A container engine's name for the text, loggers', Loki's, a cloud's, structlog's, loguru's.
+_TEXTS = ("log", "message", "msg", "line", "textPayload", "event", "text")
 _STAMPS = ("time", "timestamp", "ts", "@timestamp")
 
 
