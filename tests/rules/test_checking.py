@@ -234,9 +234,11 @@ def test_what_planning_never_takes_fails_the_check(tmp_path: Path, kind: str, ed
             "",
             "takes a number from 0 to 1, not 1.2",
         ),
-        ("search-flag, name: --max-running-requests, floor: 2.5", "", "takes a whole number from -1 up, not 2.5"),
-        ("set-flag, name: --tp-size, value: -3", "", "takes a whole number from 0 up, not -3"),
-        ("set-flag, name: --tp-size, value: 2.5", "", "takes a whole number from 0 up, not 2.5"),
+        ("search-flag, name: --max-running-requests, floor: 2.5", "", "takes a whole number from 1 up, not 2.5"),
+        ("set-flag, name: --tp-size, value: -3", "", "takes a whole number from 1 up, not -3"),
+        ("set-flag, name: --tp-size, value: 2.5", "", "takes a whole number from 1 up, not 2.5"),
+        ("set-flag, name: --max-running-requests, value: 0", "", "takes a whole number from 1 up, not 0"),
+        ("set-flag, name: --hicache-size, value: 0", "", None),
         ("set-flag, name: --chunked-prefill-size, value: -1", "", None),  # without chunks
         ("set-flag, name: --mem-fraction-static, value: '0.8'", "", None),
         ("set-flag, name: --attention-backend, value: fa4", "", None),
@@ -254,6 +256,22 @@ def test_a_value_that_no_release_of_the_rung_takes_fails(
     texts = problems(tmp_path)
     assert len(texts) == (said is not None)
     assert all(text.startswith("no release ") and said in text for text in texts)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("Service.LimitNOFLE, value: 65536", "did you mean Service.LimitNOFILE?"),
+        ("Service.Moonlight, value: full", "correct it"),
+        ("Service.CPUAffinity, value: '0'", None),
+    ],
+)
+def test_a_directive_that_systemd_does_not_know_fails(tmp_path: Path, edit: str, said: str | None) -> None:
+    text = rule("{message: the moon is full}", rung("unit", f"{{op: set-unit, name: {edit}}}"))
+    write(tmp_path, "moon", text + SAMPLE)
+    texts = problems(tmp_path)
+    assert len(texts) == (said is not None)
+    assert all("systemd knows no Service." in text and text.endswith(said or "") for text in texts)
 
 
 def test_a_confirmed_rung_with_a_reference_holds(tmp_path: Path) -> None:
@@ -294,6 +312,12 @@ def test_a_broken_proof_is_told_with_its_place(tmp_path: Path) -> None:
         "a sample lacks 'name': add it",
         "a sample lacks 'log': add it",
     ]
+
+
+def test_a_proof_that_is_empty_is_told_as_such(tmp_path: Path) -> None:
+    write(tmp_path, "moon", rule("{message: the moon is full}") + "---\n")
+    (text,) = problems(tmp_path)
+    assert text.startswith("nothing stands behind the '---': write `samples:` there")
 
 
 def test_check_on_the_command_line_tells_all_and_exits_1(tmp_path: Path) -> None:

@@ -138,3 +138,10 @@ def test_an_upgrade_into_a_range_that_no_release_can_be_in_is_an_error(tmp_path:
     write(tmp_path, "one", rule("{exception: [KeyError]}", f"remedies: [{rung}]\n"))
     with pytest.raises(RuleErrors, match=r"no release is within 'sglang>=0\.5,<0\.4'"):
         load(tmp_path)
+
+
+def test_a_word_for_a_release_is_no_package(tmp_path: Path) -> None:
+    rung = "{id: new, kind: upgrade, title: T, cost: none, confirmed: false, versions: sglang newest}"
+    write(tmp_path, "one", rule("{exception: [KeyError]}", f"remedies: [{rung}]\n"))
+    with pytest.raises(RuleErrors, match="'newest' is no package: the name of one alone means any newer release of it"):
+        load(tmp_path)

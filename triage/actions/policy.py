@@ -16,63 +16,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from triage.model import ActionResult, ActionState, Owner, Refused, Request
+from triage.never import NEVER_FLAGS, NEVER_SETTINGS, NEVER_VARIABLES
 from triage.units.edits import Change
 from triage.units.flags import long_name
 
-NEVER_FLAGS = frozenset(
-    (
-        "--model-path",
-        "--tokenizer-path",
-        "--trust-remote-code",
-        "--speculative-draft-model-path",
-        "--lora-paths",
-        "--config",
-        "--api-key",
-        "--admin-api-key",
-        "--ssl-keyfile",
-        "--ssl-certfile",
-        "--download-dir",
-        "--custom-weight-loader",
-        "--crash-dump-folder",
-        "--file-storage-path",
-    )
-)
-NEVER_VARIABLES = (
-    "LD_*",
-    "PYTHON*",
-    "PATH",
-    "HOME",
-    "SHELL",
-    "BASH_*",
-    "ENV",
-    "IFS",
-    "*EXTERNAL*",
-    "*PLUGIN*",
-    "*_PROXY",
-    "*_proxy",
-    "GCONV_PATH",
-)
-NEVER_SETTINGS = (
-    "Service.Exec*",
-    "Service.User",
-    "Service.Group",
-    "Service.SupplementaryGroups",
-    "Service.DynamicUser",
-    "Service.PAMName",
-    "Service.Root*",
-    "Service.Bind*",
-    "Service.*Capabilit*",
-    "Service.Environment*",
-    "Service.PassEnvironment",
-    "Service.UnsetEnvironment",
-    "Service.WorkingDirectory",
-    "Service.LoadCredential*",
-    "Service.Standard*",
-    "Service.*Directory*",
-    "Unit.OnFailure",
-    "Unit.OnSuccess",
-    "Install.*",
-)
 _TABLES = {"units", "users", "flags", "environment", "directives", "limits"}
 _LIMITS = {
     "ready_seconds": 1800.0,

@@ -23,6 +23,40 @@ _RELEASE = re.compile(r"v?\d+(\.\d+)+(\.?post\d+)?")  # no nightly, no local bui
 _SUCCESSOR = re.compile(r"(--[a-z0-9-]+)(?:=([a-z0-9_]+))?")
 _WHOLE = re.compile(r"-?\d+")
 _NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)")
+# Numbers of things of which a server needs one at least; 0 ends it later, with an error that does not say so.
+_AT_LEAST_ONE = frozenset(
+    [
+        "tp_size",
+        "tensor_parallel_size",
+        "dp_size",
+        "data_parallel_size",
+        "pp_size",
+        "pipeline_parallel_size",
+        "ep_size",
+        "expert_parallel_size",
+        "nnodes",
+        "page_size",
+        "context_length",
+        "max_running_requests",
+        "max_total_tokens",
+        "max_prefill_tokens",
+        "max_micro_batch_size",
+        "pp_max_micro_batch_size",
+        "cuda_graph_max_bs",
+        "cuda_graph_max_bs_decode",
+        "cuda_graph_bs",
+        "cuda_graph_bs_decode",
+        "torch_compile_max_bs",
+        "speculative_num_steps",
+        "speculative_eagle_topk",
+        "speculative_num_draft_tokens",
+        "stream_interval",
+        "num_continuous_decode_steps",
+        "tokenizer_worker_num",
+        "max_loras_per_batch",
+        "max_lora_rank",
+    ]
+)
 _SWITCH = {"enable", "disable", "no"}  # words that turn a flag's meaning round
 
 
@@ -216,6 +250,8 @@ def _bounds(shape: dict[str, Any]) -> tuple[float, float]:
     and -1 means 'none' or 'by itself' only where the default says as much or is worked out."""
     if "fraction" in shape["dest"]:
         return 0.0, 1.0
+    if shape["dest"] in _AT_LEAST_ONE:
+        return 1.0, inf
     return (0.0 if shape.get("default", -1) >= 0 else -1.0), inf
 
 

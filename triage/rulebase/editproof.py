@@ -17,6 +17,7 @@ from triage.rulebase.releases import covers
 from triage.rulebase.rule import PLACEHOLDER, EditText, RemedyText, Rule
 from triage.rulebase.rulefile import Problem
 from triage.rulebase.unitproof import stood_in
+from triage.units import directivenames
 from triage.units.edits import check_edit
 
 
@@ -38,6 +39,11 @@ def takeable(rule: Rule) -> Iterator[Problem]:
                     check_name(edit.op.rsplit("-", 1)[-1], edit.name)
                 except Refused as reason:
                     yield Problem(text.mark, f"the edit cannot be carried out: {reason}")
+            for name in text.names:
+                if text.op == "set-unit" and not directivenames.known(name):
+                    near = directivenames.meant(name)
+                    mend = f"did you mean {near}?" if near else "correct it"
+                    yield Problem(text.mark, f"systemd knows no {name}, and would pass over it: {mend}")
 
 
 def _bounded(text: EditText) -> bool:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from triage.model import Crash, Edit, Remedy
+from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import Vocabulary, catalogue
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCondition, KnownBad, RemedyText
@@ -289,11 +291,15 @@ def _no_name(edit: EditText, name: str, flags: Mapping[str, str], captures: Mapp
     """Why a name that a log told is none to act upon: a log is anybody's text, the catalogue is not."""
     book = catalogue()
     if edit.op.endswith("-env"):
+        if any(fnmatchcase(name, glob) for glob in NEVER_VARIABLES):
+            return f"{name} is never changed by triage, whatever the policy says"
         known = _VARIABLE.fullmatch(name) and book.knows_variable(name)
         return None if known else f"no release of sglang has the variable {name}"
     if not re.fullmatch(FLAG, name):
         return f"{name!r} is no flag"
     declared = book.newest(name)
+    if {name, *(["--" + declared.dest.replace("_", "-")] if declared else [])} & NEVER_FLAGS:
+        return f"{name} is never changed by triage, whatever the policy says"
     if edit.op == "set-flag":
         if declared is None:
             return f"no release of sglang has {name}"

@@ -124,6 +124,10 @@ def load_proof(path: Path) -> tuple[Proof, list[Problem]]:
         problems.append(Problem(mark, "a rule file holds two documents, the rule and its proof: drop the rest"))
     if problems or len(documents) < 2:
         return Proof((), ()), problems
+    if isinstance(documents[1], yaml.ScalarNode) and documents[1].value == "":
+        at = documents[1].start_mark
+        said = "nothing stands behind the '---': write `samples:` there, whole little logs that the rule has to win"
+        return Proof((), ()), [Problem(Mark(str(path), at.line + 1, at.column + 1), said)]
     reader = Reader(str(path))
     proof = read_proof(reader, documents[1])
     return proof, [Problem(mark, text) for mark, text in reader.problems]

@@ -317,6 +317,11 @@ def _release(r: Reader, node: Node | None) -> str | None:
     return text or None
 
 
+_NO_PACKAGE = frozenset(
+    ("newest", "newer", "latest", "stable", "nightly", "main", "master", "current", "any", "or", "and")
+)
+
+
 def _requirement(r: Reader, node: Node | None) -> str | None:
     """`sglang>=0.5.13`, several separated by blanks; placeholders are allowed."""
     text = r.text(node, 200)
@@ -325,6 +330,8 @@ def _requirement(r: Reader, node: Node | None) -> str | None:
         specifier = Specifier.parse(part[name.end() :]) if name else None
         if node is not None and (name is None or (part != name[0] and specifier is None)):
             r.wrong(node, f"'{part}' is no package and range: write it like 'sglang>=0.5.13'")
+        elif node is not None and part.lower() in _NO_PACKAGE:
+            r.wrong(node, f"'{part}' is no package: the name of one alone means any newer release of it")
         elif node is not None and specifier is not None and not specifier.possible:
             r.wrong(node, f"no release is within '{part}': correct one of its ends")
     return text or None
