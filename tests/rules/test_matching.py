@@ -209,6 +209,31 @@ def test_a_rung_whose_title_needs_what_the_log_did_not_tell_does_not_fit(tmp_pat
     assert give.blocked_by == "the log does not tell the variable that it is about"
 
 
+@pytest.mark.parametrize(
+    ("flags", "title"),
+    [
+        (
+            {
+                "enable_torch_compile": "True",
+                "enable_dp_attention": "False",
+                "kv_cache_dtype": "'fp8_e5m2'",
+                "pp_size": "1",
+            },
+            "By hand: leave out --enable-torch-compile, --kv-cache-dtype",
+        ),
+        ({"kv_cache_dtype": "'auto'", "speculative_algorithm": "None"}, None),
+        ({}, None),
+    ],
+)
+def test_options_in_force_are_named(tmp_path: Path, flags: dict[str, str], title: str | None) -> None:
+    rung = "{id: less, kind: advice, title: 'Leave out {switched_on}', cost: some, confirmed: false}"
+    write(tmp_path, "one", rule("{message: 'the moon is full'}", f"remedies: [{rung}]\n"))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "the moon is full"), flags=flags))
+    (less,) = match.remedies
+    assert less.blocked_by == (None if title else "the log does not tell the switched on that it is about")
+    assert title is None or less.title == title
+
+
 def test_control_characters_of_a_log_do_not_reach_the_texts(tmp_path: Path) -> None:
     write(tmp_path, "one", rule("{message: '(?s)at most (?P<limit>.+) tokens'}", REMEDY))
     (match,) = book(tmp_path).match(crash(link("ValueError", "at most \x1b[31m8\n\n9 tokens")))

@@ -22,6 +22,35 @@ from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, FlagCond
 _SEVERAL = ("cap-flag", "scale-flag", "step-flag", "search-flag", "remove-flag")  # these may list several spellings
 _TAKING = ("remove-flag", "unset-env")
 _NOT_SET = frozenset({"", "None", "False", "[]"})
+_NAMED = 4
+_NOT_ON = frozenset({"", "None", "False", "[]", "none", "auto", "0", "1"})
+_OPTIONS = (  # what a server runs as well without, the rarest first
+    "enable_beta_spec",
+    "enable_linear_replayssm_spec",
+    "enable_two_batch_overlap",
+    "enable_single_batch_overlap",
+    "enable_pdmux",
+    "enable_symm_mem",
+    "enable_torch_symm_mem",
+    "enable_mscclpp",
+    "enable_piecewise_cuda_graph",
+    "enable_torch_compile",
+    "enable_mixed_chunk",
+    "enable_flashinfer_allreduce_fusion",
+    "enable_eplb",
+    "enable_lmcache",
+    "enable_prefill_context_parallel",
+    "enable_nsa_prefill_context_parallel",
+    "enable_dp_lm_head",
+    "enable_hierarchical_cache",
+    "speculative_algorithm",
+    "moe_a2a_backend",
+    "enable_deepep_moe",
+    "enable_dp_attention",
+    "pp_size",
+    "kv_cache_dtype",
+    "cpu_offload_gb",
+)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -29,14 +58,26 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
     """All rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
-    captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it."""
+    captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
+    `switched_on`, those of them that choose another path through the code."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     if field := captures.get("field"):
         setting = catalogue().setting(field, captures.get("value", ""), crash.context.sglang_version)
         captures = {**captures, "setting": setting or ""}
+    captures = {**captures, "switched_on": _switched_on(crash.context.flags)}
     remedies = [_remedy(text, crash, captures) for text in ladder]
     return tuple(sorted(_onward(remedies, crash.context.sglang_version), key=lambda one: one.blocked_by is not None))
+
+
+def _switched_on(flags: Mapping[str, str]) -> str:
+    """The options in force that are tested least together, as one writes them; at most four, '' where none is told."""
+    named = []
+    for name in _OPTIONS:
+        value = flags.get(name, "")
+        if value.strip("'\"") not in _NOT_ON:
+            named.append(f"--{name.replace('_', '-')}")
+    return ", ".join(named[:_NAMED])
 
 
 def _onward(remedies: list[Remedy], release: str | None) -> list[Remedy]:
