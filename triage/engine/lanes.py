@@ -21,6 +21,7 @@ from triage.engine.tracelines import FRAME, exception_line, frame_match, header_
 from triage.model import Line
 
 MAX_LANES = 512
+MAX_SAME = 128  # tracebacks that are open at once under one name and rank
 LEAD_LINES = 50  # a record announces a traceback that begins at most so many lines below it
 
 Name = tuple[int | None, str]  # pid, and what a supervisor calls the writer
@@ -202,8 +203,9 @@ class Lanes:
         text = parsed.text
         if not parsed.headed or self._inside(text, name, parsed.rank):
             # The chain of an open traceback goes on, the one that was fed last first.
-            for lane in sorted(self._open, key=lambda lane: -lane.fed):
-                if lane.name != name or not isinstance(lane.body, Traceback):
+            here = [lane for lane in self._open if lane.name == name and isinstance(lane.body, Traceback)]
+            for lane in sorted(here, key=lambda lane: -lane.fed):
+                if not isinstance(lane.body, Traceback):
                     continue
                 lane.body.serial = self.serial
                 if lane.body.header(line, text):
@@ -212,6 +214,7 @@ class Lanes:
         lane = self._lane(name, parsed.rank)
         news = self._ended(lane) if not self._reading(lane) or parsed.headed else []
         if self._reading(lane):  # another writer without a tag of its own
+            news += self._make_room(lane)
             lane = self._extra(lane)
         lane.body = Traceback(lead or ("" if parsed.headed else self._lead(lane)))
         lane.body.serial = self.serial
@@ -335,10 +338,15 @@ class Lanes:
 
     def _extra(self, lane: Lane) -> Lane:
         name, rank, n = lane.key
-        while (name, rank, n) in self._lanes and self._reading(self._lanes[(name, rank, n)]) and n < 64:
+        while (name, rank, n) in self._lanes and self._reading(self._lanes[(name, rank, n)]) and n < MAX_SAME:
             n += 1
         extra = self._lanes[(name, rank, n)] = Lane((name, rank, n), rank, lead=lane.lead, led=lane.led)
         return extra
+
+    def _make_room(self, lane: Lane) -> list[Report]:
+        """However many begin under one name and rank: the one that has been silent longest is over."""
+        here = [other for other in self._open if other.key[:2] == lane.key[:2]]
+        return self._ended(min(here, key=lambda other: other.fed)) if len(here) >= MAX_SAME else []
 
     def _forget(self) -> None:
         for key, lane in self._lanes.items():

@@ -56,11 +56,20 @@ class Mix:
         self.told = False  # all of them, as one story
         self._heard = 0
 
-    @property
-    def grown(self) -> bool:
-        """Whether lines have come since this was last asked."""
-        before, self._heard = self._heard, sum(len(body.heard) for body in self.bodies)
-        return self._heard > before and not self.full
+    def take(self, bodies: list[Traceback]) -> None:
+        """These are of it from now on. Beyond its limit they only share its doubt."""
+        for body in bodies:
+            body.mix = self
+            if not self.full:
+                self.bodies.append(body)
+
+    def grown(self, *, much: bool) -> bool:
+        """Whether lines have come since this was last so: at all, or so `much` that it is worth to ask again."""
+        heard = sum(len(body.heard) for body in self.bodies)
+        if self.full or heard <= self._heard + (self._heard // 16 if much else 0):
+            return False
+        self._heard = heard
+        return True
 
     @property
     def full(self) -> bool:
@@ -149,12 +158,12 @@ class Mixing:
         """It has raised, or is `over`. If it took turns with others, see whether all tell one story; those that were
         retold."""
         mix = body.mix
-        if not isinstance(mix, Mix) or mix.told or (mix.settled and not over):
+        if not isinstance(mix, Mix) or mix.told or (not over and mix.settled):
             return []
         waiting = any(mate.waiting for mate in mix.bodies)
         if waiting and not over and sum(1 for mate in mix.bodies if mate.done) > 1:
             return []
-        if not mix.grown:
+        if not mix.grown(much=waiting):
             return []
         if not waiting and all(mate.texts == body.texts for mate in mix.bodies):  # what was read is the one story
             mix.told = over
@@ -244,11 +253,10 @@ def _join(bodies: list[Traceback]) -> None:
     first = bodies[0].mix
     if isinstance(first, Mix) and len({id(body.mix) for body in bodies}) == 1:
         return
-    mix = Mix()
+    # The largest takes the others in, so that many who come one after the other cost no more than few.
+    known = {id(body.mix): body.mix for body in bodies if isinstance(body.mix, Mix)}
+    mix = max(known.values(), key=lambda each: len(each.bodies), default=Mix())
+    mix.told = False
     for body in bodies:
-        mates = body.mix.bodies if isinstance(body.mix, Mix) else [body]
-        for mate in mates:
-            if mate not in mix.bodies and not mix.full:
-                mix.bodies.append(mate)
-    for body in mix.bodies:
-        body.mix = mix
+        if body.mix is not mix:
+            mix.take(body.mix.bodies if isinstance(body.mix, Mix) else [body])
