@@ -324,3 +324,35 @@ def test_a_start_that_fails_at_once_was_one():
     assert (len(found), found["AttributeError"]) == (2, Outcome.FATAL)
     crashes = crashes_of(story.as_text([*lines, *story.serving(30_600, 300)]))
     assert {each.outcome for each in crashes} == {Outcome.RECOVERED}
+
+
+# What a server's own start writes before it says that it is ready: its warm-up is answered like any request.
+WARM_UP = [
+    'INFO:     127.0.0.1:41222 - "GET /get_model_info HTTP/1.1" 200 OK',
+    f"[{stamp(39_000)} TP0] Prefill batch. #new-seq: 1, #new-token: 6, #cached-token: 0, #queue-req: 0, ",
+    'INFO:     127.0.0.1:41230 - "POST /generate HTTP/1.1" 200 OK',
+]
+
+
+def next_start(ms=30_000):
+    lines = [Said(said.text.replace("12:00:0", "12:00:3"), said.pid, ms + said.ms) for said in story.starting()[1:]]
+    return [*lines[:-1], *said(WARM_UP, 39_000), lines[-1]]
+
+
+@pytest.mark.parametrize("flags", ["printed", "left out"])
+@pytest.mark.parametrize("first", ["whole", "its beginning is not in the log"])
+def test_each_crash_of_a_loop_in_a_plain_log_is_fatal_whatever_the_next_start_answers(flags, first):
+    again = [each for each in next_start() if flags == "printed" or "server_args" not in each.text]
+    before = story.starting() if first == "whole" else story.starting()[-1:]
+    lines = [*before, *story.serving(10_000, 9), *real_crash(), *again, *story.serving(40_000, 300)]
+    (crash,) = crashes_of(story.as_text(lines))
+    assert (crash.outcome, crash.root.cause.exception) == (Outcome.FATAL, "AttributeError")
+    twice = crashes_of(story.as_text([*lines, *story.rank_crash(60_000, 2, "KeyError: 'k'"), *real_crash(60_100)[-3:]]))
+    assert [(each.outcome, each.root.rank) for each in twice] == [(Outcome.FATAL, "TP3"), (Outcome.FATAL, "TP2")]
+
+
+def test_a_rank_that_still_loads_while_the_server_ends_is_no_next_start():
+    lines = story.starting()[:12]
+    more = [Said(f"[{stamp(4_000)} TP5] Load weight begin. avail mem=138.20 GB", story.RANKS[5], 4_000)]
+    (crash,) = crashes_of(story.as_text([*lines, *real_crash(3_000), *more, *story.rank_crash(4_100, 5)]))
+    assert (crash.outcome, crash.root.rank, set(crash.ranks)) == (Outcome.FATAL, "TP3", {"TP3", "TP5"})

@@ -78,6 +78,11 @@ class Burst:
     def empty(self) -> bool:
         return self.crash is None and not self._held.entries
 
+    @property
+    def ends_server(self) -> bool:
+        """What is open holds the server's own word that it ends."""
+        return self.crash is not None and self.crash.ends_server
+
     def lower(self, grade: Grade, time: int | None) -> None:
         """The journal told that lines are missing."""
         self._grade_at[grade] = time if time is not None else -1

@@ -37,6 +37,8 @@ _MARKS: tuple[tuple[str, str, Phase], ...] = (
     ("Uvicorn running on", "http-up", Phase.WARMUP),
     ("The server is fired up and ready to roll", "ready", Phase.SERVING),
 )
+_PHASES = {name: phase for _, name, phase in _MARKS}
+STARTS = ("distributed", "load-begin", "http-up")  # a server that is up says none of these again
 # A line that shows the server at work: the scheduler made a step, or a generation was answered.
 _ACTIVITY = ("Decode batch", "Prefill batch")
 STOP_TEXTS = ("SIGTERM received. signum=", "Gracefully exiting...", "Shutting down")
@@ -91,12 +93,12 @@ class Progress:
 
     def note(self, text: str, line: Line) -> bool:
         """Take in one healthy line; True if it was a milestone."""
-        for mark, name, phase in _MARKS:
-            if mark in text and _own(text[: text.find(mark)]):
-                self._reach(phase, name, line)
-                if name == "server_args":
-                    self._flags = read_flags(text)
-                return True
+        name = milestone(text)
+        if name is not None:
+            self._reach(_PHASES[name], name, line)
+            if name == "server_args":
+                self._flags = read_flags(text)
+            return True
         if text.startswith(_ACTIVITY):
             return False
         if len(self._warnings) < 20 and any(word in text for word in _WARNINGS):
@@ -151,6 +153,9 @@ class Progress:
     def started(self) -> bool:
         return bool(self._seen)
 
+    def reached(self, name: str) -> bool:
+        return name in self._seen
+
     @property
     def flags(self) -> Mapping[str, str]:
         """What the server was started with, as it printed it."""
@@ -168,6 +173,14 @@ class Progress:
             stopping=self.stopping,
             good=self._good,
         )
+
+
+def milestone(text: str) -> str | None:
+    """The name of the milestone that a line is."""
+    for mark, name, _ in _MARKS:
+        if mark in text and _own(text[: text.find(mark)]):
+            return name
+    return None
 
 
 def _own(before: str) -> bool:

@@ -20,7 +20,7 @@ from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, read_kernel
 from triage.engine.margin import Margin
-from triage.engine.milestones import FLAGS, STOP_TEXTS, Progress
+from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
 from triage.engine.records import Records
 from triage.engine.signs import Kind, Sign
 from triage.engine.tracelines import stack_line
@@ -341,18 +341,20 @@ class Run:
         return events
 
     def _milestone(self, line: Line, text: str) -> list[CrashEvent]:
-        flags = text.startswith(FLAGS)
-        if flags:
+        mark, events = milestone(text), []
+        if mark == "server_args":
             self.lanes.front = line.pid
-        if flags and self.plain and self._was_up():
+        if self.plain and self._next_start(mark):
             events = self._verdict.hold(self._restart())
-            self.progress.note(text, line)
-            return events
-        return self._verdict.settle() if self.progress.note(text, line) and self.progress.up else []
+        self.progress.note(text, line)
+        return events if mark in (None, "server_args") else events + self._verdict.settle()
 
-    def _was_up(self) -> bool:
-        """A plain file goes on with another start of the server: what was before has ended."""
-        return any(name == "server_args" for name, _ in self.progress.context().milestones)
+    def _next_start(self, mark: str | None) -> bool:
+        """A plain file goes on with another start of the server: what was before has ended. Where its flags are not
+        printed, the one that was up and told its own end does not load again."""
+        if mark == "server_args":
+            return self.progress.reached(mark) or self._burst.ends_server
+        return mark in STARTS and self.progress.up and self._burst.ends_server
 
     def _restart(self) -> list[CrashEvent]:
         self._burst.over = True
