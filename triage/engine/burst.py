@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from triage.engine import signs
 from triage.engine.aftermath import Before, follows, remember, same_moment
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
-from triage.engine.entries import Entry, lost_entry, refresh, report_entry
+from triage.engine.entries import Entry, is_child, lost_entry, refresh, report_entry
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
-from triage.engine.roles import AFTER, Signs
+from triage.engine.roles import AFTER, Signs, same_failure
 from triage.engine.signs import Kind
 from triage.engine.suspects import suspects
+from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame
 from triage.model import Change, Crash, CrashEvent, Frame, Grade, Phase
 
 MAX_STACK = 40
+HANDLED = (Kind.PLAIN, Kind.BARE)  # what a process may go on after
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
 Group = tuple[str | None, str | None, str | None, str]  # host, unit, invocation, uid of a user's unit (else '')
@@ -40,6 +43,7 @@ class Burst:
         "crash",
         "ending",
         "group",
+        "handled",
         "last",
         "named",
         "outlived",
@@ -69,6 +73,7 @@ class Burst:
         self.over = False  # the log of this server ends here
         self.told: int | None = None  # when the server said that it was asked to end
         self.outlived = False  # the process that failed first works on
+        self.handled = False  # so far there is but a traceback, and the server worked on after it
         self._held = Held()  # cascades and hints that wait for a root
         self._stacked: Entry | None = None  # the last failure, if it was but a library's line
         self.aside = Aside()
@@ -98,6 +103,8 @@ class Burst:
 
     def report(self, report: Report, grew: int | None = None) -> list[CrashEvent]:
         """What the lanes say of a traceback. `grew`: when one that broke off last did."""
+        if isinstance(report.body, Traceback) and signs.is_ignored(report.body.lead):
+            return []
         entry = self._entry_of(report.body)
         if report.news is News.OVER:
             if entry is not None:
@@ -134,13 +141,25 @@ class Burst:
                 self._held.add(entry)
                 return []
             return self.open(entry)
-        if crash.requests_only and entry.kind not in (Kind.REQUEST, Kind.CASCADE, Kind.HINT):
-            events += self.close(None)
+        requests = crash.requests_only and entry.kind not in (Kind.REQUEST, Kind.CASCADE, Kind.HINT)
+        if requests or self._unlike(entry):
+            early = [] if requests else crash.give_up_ends()
+            events += self.close(None, handled=not requests)
+            self.progress.active = None
+            for waiting in early:
+                self._held.add(waiting)
             return events + self.open(entry)
         if crash.add(entry):
             crash.open()
             events += self._amended()
         return events
+
+    def _unlike(self, entry: Entry) -> bool:
+        """Whether something ends here, and what is open was handled: it did not begin with that. A client can have the
+        server print a traceback when it likes."""
+        root = self.crash.root if self.handled and self.crash is not None else None
+        ends = entry.kind < Kind.HINT and (entry.kind not in HANDLED or is_child(entry))
+        return root is not None and ends and not same_failure(root, entry)
 
     def open(self, entry: Entry) -> list[CrashEvent]:
         """Open a crash with this failure and all that was held back."""
@@ -152,7 +171,7 @@ class Burst:
             crash.add(waiting)
         crash.add(entry)
         self.crash = crash
-        self.outlived = False
+        self.outlived = self.handled = False
         crash.open()
         return [self._event(Change.OPENED)]
 
@@ -174,8 +193,8 @@ class Burst:
         self._held.take()
         return [self._event(Change.OPENED)]
 
-    def close(self, ended: int | None) -> list[CrashEvent]:
-        """What is open is over; the lanes have told their last."""
+    def close(self, ended: int | None, *, handled: bool = False) -> list[CrashEvent]:
+        """What is open is over; the lanes have told their last. `handled`: the server worked on after it."""
         crash = self.crash
         if crash is None:
             return []
@@ -183,7 +202,7 @@ class Burst:
             self.crash = None
             return []
         crash.end = self.ending.known
-        event = self._event(Change.CLOSED, ended if ended is not None else self.last)
+        event = self._event(Change.CLOSED, ended if ended is not None else self.last, handled=handled)
         self.crash = None
         self.before = remember(event.crash, self.before)
         self._held.take()
@@ -202,11 +221,19 @@ class Burst:
         for entry in [*self._held.entries, *(self.crash.entries if self.crash is not None else ())]:
             entry.quoted = entry.quoted or entry.start > since
 
-    def worked(self, pid: int | None) -> None:
-        """A process did something for a client, while a crash is open."""
+    def worked(self, pid: int | None, rank: str | None, *, step: bool) -> None:
+        """A process did something for a client, while a crash is open. `step`: it was no mere check of its health."""
         root = self.crash.root if self.crash is not None else None
-        if root is not None and pid is not None and root.pid == pid and root.time is not None and self.time is not None:
-            self.outlived = self.outlived or self.time - root.time >= AFTER
+        if root is None:
+            return
+        late = root.time is not None and self.time is not None and self.time - root.time >= AFTER
+        same = pid is not None and root.pid == pid
+        self.outlived = self.outlived or (same and late)
+        if not step or root.kind not in HANDLED or self.ends_server:
+            return
+        # Whoever is known to have ended a thread, or is another than who works here, may still be missed.
+        maybe = same or (None in (pid, root.pid) and root.rank in (None, rank))
+        self.handled = self.handled or late or (maybe and not is_child(root))
 
     def drop(self) -> None:
         """What was held back was nothing."""
@@ -260,7 +287,7 @@ class Burst:
         crash.open()
         return [self._event(Change.AMENDED)]
 
-    def _event(self, change: Change, ended: int | None = None) -> CrashEvent:
+    def _event(self, change: Change, ended: int | None = None, *, handled: bool = False) -> CrashEvent:
         crash = self.crash
         assert crash is not None
         closed = change is Change.CLOSED
@@ -274,6 +301,7 @@ class Burst:
             over=self.over,
             told=self.told,
             outlived=self.outlived,
+            handled=handled,
         )
         return CrashEvent(
             change, self._told(crash, crash.snapshot(self.progress.context(), seen, ended, closed=closed))

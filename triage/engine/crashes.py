@@ -87,6 +87,12 @@ class OpenCrash:
         self.entries.append(entry)
         return True
 
+    def give_up_ends(self) -> list[Entry]:
+        """The parents' word of an end that was read before the failure that it is about."""
+        ends = [entry for entry in self.entries if entry.ends_server and entry.kind is Kind.CASCADE]
+        self.entries = [entry for entry in self.entries if entry not in ends]
+        return ends
+
     def open(self) -> bool:
         """Choose the root; True the first time there is one. Id and position are fixed then."""
         root = choose_root(self.entries)

@@ -65,6 +65,11 @@ class Entry:
         return self.mixed or self.quoted or (isinstance(mix, Mix) and (mix.torn or not mix.settled))
 
 
+def is_child(entry: Entry) -> bool:
+    """Whether it tells that a thread or a process ended with its exception."""
+    return isinstance(entry.body, Traceback) and signs.is_child(entry.body.lead)
+
+
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
     """A failure that one line tells."""
     links = tuple(Link(word, sign.message[:2000]) for word in (sign.cause, sign.exception) if word)
@@ -82,7 +87,7 @@ def report_entry(report: Report, now: int | None) -> Entry:
     else:
         kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
     # Writers without a name may be several, of which one only tells that another is gone.
-    lane.failed = lane.failed or kind is not Kind.HINT or lane.named
+    lane.failed = lane.failed or (kind is not Kind.REQUEST and (kind is not Kind.HINT or lane.named))
     entry = Entry(kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid)
     entry.body, entry.ends_server, entry.start = body, ends, body.start
     entry.time = body.lines[0].time if body.lines[0].time is not None else now

@@ -185,6 +185,11 @@ class Lanes:
         for lane in self._open:
             lane.foreign = lane.foreign or (lane.body is not None and lane.body.start > since)
 
+    def forgive(self) -> None:
+        """What they raised ended none of them: what comes next is no consequence of it."""
+        for lane in self._lanes.values():
+            lane.failed = False
+
     def damage(self, pid: int | None) -> None:
         """A line of this writer came without its text."""
         for lane in self._open:
@@ -318,7 +323,7 @@ class Lanes:
         account, and its writer not known."""
         lead = signs.lead_in(text[:200])
         lane = self._lane(name, rank) if lead else self._lanes.get((name, rank, 0))
-        if lane is not None:
+        if lane is not None and not (lane.lead and signs.goes_on(lane.lead, text)):
             lane.lead, lane.led = lead, self.serial
         if lead:
             self._led = self.serial

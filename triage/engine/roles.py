@@ -107,6 +107,7 @@ class Signs:
     over: bool  # the log of this server ends here
     told: int | None  # when the server said that it was asked to end
     outlived: bool  # the process that is said to have died went on working
+    handled: bool  # it was but a traceback, and the server worked on until something else failed
 
 
 def _asked(root: Entry, end: UnitEnd, told: int | None) -> bool:
@@ -128,6 +129,8 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
         return Outcome.FATAL if seen.end.result != "success" or seen.ends_server else Outcome.UNKNOWN
     if seen.stopping is not None:
         return Outcome.UNKNOWN
+    if seen.handled:
+        return Outcome.RECOVERED
     worked = seen.active is not None and (seen.last is None or seen.active < 0 or seen.active - seen.last >= AFTER)
     if seen.plain:
         if seen.over and seen.ends_server and not worked and not root.quoted:

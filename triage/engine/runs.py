@@ -25,7 +25,7 @@ from triage.engine.records import Records
 from triage.engine.signs import Kind, Sign
 from triage.engine.tracelines import stack_line
 from triage.engine.verdict import Verdict
-from triage.model import Change, Context, Crash, CrashEvent, Grade, Line, Phase, Role
+from triage.model import Change, Context, Crash, CrashEvent, Grade, Line, Outcome, Phase, Role
 
 
 class Run:
@@ -223,8 +223,8 @@ class Run:
             self._burst.time = time
             if time >= self._flow.due:
                 self._flow.mark(time, self.lanes.serial)
-        if self.crashing and (text.endswith('" 200 OK') or " batch, #" in text[:80]):
-            self._burst.worked(line.pid if not self.lanes.shared(line.pid) else None)
+        if self.crashing and (text.endswith('" 200 OK') or " batch, #" in text[:80] or " batch. #" in text[:80]):
+            self._worked_on(line, parse(line.text))
         if not self.lanes.idle or self._verdict.pending:
             return False
         if not text.endswith('" 200 OK'):
@@ -238,6 +238,14 @@ class Run:
                 self.progress.answered(line)
         self.lanes.pass_by()
         return True
+
+    def _worked_on(self, line: Line, parsed: Parsed) -> None:
+        """Something was done for a client while a crash is open."""
+        step = '" 200 OK' not in line.text or '"POST ' in line.text
+        pid = line.pid if line.pid is not None else parsed.pid
+        self._burst.worked(pid if not self.lanes.shared(pid) else None, parsed.rank, step=step)
+        if self._burst.handled:
+            self.lanes.forgive()
 
     def feed(self, line: Line) -> list[CrashEvent]:
         """One line of one of the unit's processes."""
@@ -301,6 +309,8 @@ class Run:
         if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
             events += self._verdict.settle(lived=True)
             self.progress.work(line)
+            if self.crashing:
+                self._worked_on(line, parsed)
         elif self._verdict.pending and text.endswith('" 200 OK'):
             events += self._verdict.settle(lived=True)
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
@@ -524,7 +534,10 @@ class Run:
         if not self.crashing:
             events += self._burst.promote() if self.plain else []
             self._burst.drop()
-        return events + self._close(self._burst.last)
+        closed = self._close(self._burst.last)
+        if any(event.crash.outcome in (Outcome.RECOVERED, Outcome.REQUEST_ERROR) for event in closed[-1:]):
+            self.lanes.forgive()
+        return events + closed
 
     def _quiet(self, time: int) -> bool:
         """Failures have been quiet long enough. A plain file may end here: there only a server at work proves it."""

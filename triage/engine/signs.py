@@ -391,7 +391,10 @@ def peer_lost(name: str, message: str) -> bool:
     return bool(_PEER_LOST.search(message))
 
 
-_CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread |Exception ignored in")
+_CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread ")
+_IGNORED_LEAD = re.compile(r"Exception ignored (?:in|on|while)\b")
+# What asyncio writes between its announcement and the traceback.
+_BELOW_LEAD = re.compile(r"(?:asyncgen|future|handle|protocol|socket|task|transport): ")
 _LEADS = ("xception", "router init state", "Initialization failed", "Process-")  # each lead-in holds one of them
 WORDS = (*(anchor for anchor, _, _ in _ALL), *_LEADS)  # for the gate: no other line is a sign or a lead-in
 
@@ -400,11 +403,26 @@ def lead_in(previous: str) -> str:
     """The record before a bare traceback header, if it announces the traceback."""
     if not any(word in previous for word in _LEADS):
         return ""
-    for pattern in (_REQUEST_LEAD, FATAL_LEAD, _CHILD_LEAD):
+    for pattern in (_REQUEST_LEAD, FATAL_LEAD, _CHILD_LEAD, _IGNORED_LEAD):
         if pattern.search(previous):
             return previous
     return ""
 
 
+def goes_on(lead: str, text: str) -> bool:
+    """Whether a line belongs to the announcement above it."""
+    return _BELOW_LEAD.match(text) is not None and is_request(lead)
+
+
 def is_request(lead: str) -> bool:
     return bool(_REQUEST_LEAD.search(lead))
+
+
+def is_child(lead: str) -> bool:
+    """Whether a thread or a process ended with what follows."""
+    return bool(_CHILD_LEAD.search(lead))
+
+
+def is_ignored(lead: str) -> bool:
+    """Whether Python passes over what follows: a finalizer raised, and nothing ends with it."""
+    return bool(_IGNORED_LEAD.search(lead))

@@ -2,7 +2,8 @@
 
 In come the events of a crash that closed because the log goes on with a server's flags; fatal ones are held until the
 new server says how far its start has come, or the log ends. If a server answers before that there was no start: a
-request's text may hold such lines. (Its being ready proves too little: its own warm-up is answered before.) Called by `engine.runs`. It must not judge a crash by anything else.
+request's text may hold such lines. (That it is ready proves nothing sooner: its own warm-up is answered before.) Called
+by `engine.runs`. It must not judge a crash by anything else.
 """
 
 from __future__ import annotations

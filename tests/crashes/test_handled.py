@@ -1,0 +1,136 @@
+"""A traceback that the server outlived is not the cause of what ends it a few seconds later."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from tests.crashes.story import MAIN, RANKS, Said, stamp
+from triage.model import Outcome, Phase, Role
+
+HEADER = "Traceback (most recent call last):"
+IMAGE = story.traceback_lines(
+    (("sglang/srt/managers/mm_input.py", 88, "open_image", "im = Image.open(b)"),),
+    "PIL.UnidentifiedImageError: no image",
+)
+GRAMMAR = story.traceback_lines(
+    (("sglang/srt/constrained/grammar.py", 31, "compile", "c = ctx(s)"),), "RuntimeError: Invalid schema"
+)
+RENDER = [story.as_text, story.as_json, story.as_short]
+HANDLED = {
+    "by the front end": (MAIN, [f"[{stamp(12_000)}] An image could not be read", HEADER, *IMAGE]),
+    "in one record": (MAIN, [f"[{stamp(12_000)}] An image could not be read: {HEADER}", *IMAGE]),
+    "by a rank": (RANKS[0], [f"[{stamp(12_000)} TP0] A schema was refused", HEADER, *GRAMMAR]),
+    "by a rank, in one record": (RANKS[0], [f"[{stamp(12_000)} TP0] A schema was refused: {HEADER}", *GRAMMAR]),
+    "of which only the last line is printed": (MAIN, ["PIL.UnidentifiedImageError: no image"]),
+}
+
+
+def said(pid, texts, ms=12_000):
+    return [Said(text, pid, ms) for text in texts]
+
+
+def steps(ms, count=3):
+    """What TP0 and the front end write of their work, a second apart."""
+    lines = []
+    for at in range(ms, ms + 1000 * count, 1000):
+        lines.append(Said(f"[{stamp(at)} TP0] Decode batch, #running-req: 3, #token: 40", RANKS[0], at))
+        lines.append(Said('INFO:     10.1.0.9:52114 - "POST /v1/chat/completions HTTP/1.1" 200 OK', MAIN, at))
+    return lines
+
+
+def ended(ms, rank=3):
+    return [*story.rank_crash(ms, rank), *story.parent_gives_up(ms + 100), *story.unit_failed(ms + 200)]
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("gap", [1, 4, 9])
+@pytest.mark.parametrize("kind", HANDLED)
+@pytest.mark.parametrize("render", RENDER)
+def test_what_ends_the_server_is_the_root_whatever_was_handled_before(kind, gap, rank, render):
+    before = said(*HANDLED[kind])
+    lines = [*story.starting(), *before, *steps(12_000, gap), *ended(12_000 + 1000 * gap, rank)]
+    first, last = crashes_of(render(lines))
+    assert (first.outcome, first.root.cause.exception) == (Outcome.RECOVERED, IMAGE_OR_GRAMMAR[kind])
+    assert (last.outcome, last.root.cause.exception, last.root.rank) == (Outcome.FATAL, "AttributeError", f"TP{rank}")
+    (alone,) = crashes_of(render([*story.starting(), *steps(12_000, gap), *ended(12_000 + 1000 * gap, rank)]))
+    assert (last.id, last.phase, last.started) == (alone.id, Phase.SERVING, alone.started)
+
+
+IMAGE_OR_GRAMMAR = {kind: "RuntimeError" if "rank" in kind else "PIL.UnidentifiedImageError" for kind in HANDLED}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HANDLED if "last line" not in kind])
+def test_what_nothing_was_done_after_may_be_the_cause(kind):
+    before = said(*HANDLED[kind])
+    (crash,) = crashes_of(story.as_json([*story.starting(), *before, *ended(13_000)]))
+    assert crash.root.cause.exception == IMAGE_OR_GRAMMAR[kind]
+
+
+def test_a_thread_that_died_is_missed_only_by_the_next_step():
+    thread = said(RANKS[3], ["Exception in thread Thread-5 (forward):", HEADER, *GRAMMAR])
+    (crash,) = crashes_of(story.as_json([*story.starting(), *thread, *steps(12_100, 1), *ended(14_000)]))
+    assert crash.root.cause.exception == "RuntimeError"
+    first, last = crashes_of(story.as_json([*story.starting(), *thread, *steps(12_100, 5), *ended(17_200)]))
+    assert (first.outcome, last.root.cause.exception) == (Outcome.RECOVERED, "AttributeError")
+
+
+def test_another_rank_may_make_a_step_before_it_misses_the_one_that_failed():
+    before = said(RANKS[3], [f"[{stamp(12_000)} TP3] The transfer failed: {HEADER}", *GRAMMAR])
+    (crash,) = crashes_of(story.as_text([*story.starting(), *before, *steps(12_000, 2)[:3], *ended(14_000, 5)]))
+    assert (crash.outcome, crash.root.rank) == (Outcome.FATAL, "TP3")
+
+
+def test_one_failure_that_is_told_twice_is_one_crash():
+    again = story.traceback_lines(story.FRAMES, story.NONE_TYPE)
+    before = said(RANKS[3], [f"[{stamp(12_000)} TP3] The step failed", HEADER, *again])
+    (crash,) = crashes_of(story.as_text([*story.starting(), *before, *steps(12_000, 1), *ended(12_900)]))
+    assert (crash.outcome, crash.root.cause.exception) == (Outcome.FATAL, "AttributeError")
+
+
+def test_a_parent_that_is_heard_before_its_child_tells_of_the_same_end():
+    before = said(*HANDLED["by the front end"])
+    parent, child = story.parent_gives_up(16_000), story.rank_crash(16_000, 3)
+    first, last = crashes_of(story.as_text([*story.starting(), *before, *steps(12_000, 4), *parent, *child]))
+    assert (first.outcome, last.outcome, last.root.rank) == (Outcome.RECOVERED, Outcome.FATAL, "TP3")
+    assert {failure.role for failure in last.failures} == {Role.ROOT, Role.CASCADE}
+
+
+@pytest.mark.parametrize("gap", [0, 2])
+@pytest.mark.parametrize(
+    "lead",
+    [
+        [
+            "Task exception was never retrieved",
+            "future: <Task finished name='T-7' coro=<X.f()> exception=KeyError('q')>",
+        ],
+        ["Exception in callback X.f()", "handle: <Handle X.f()>"],
+        [f"[{stamp(12_000)}] Exception in callback X.f()", "handle: <Handle X.f()>", "protocol: <P>", "transport: <T>"],
+        [f"[{stamp(12_000)}] Exception in ASGI application"],
+    ],
+)
+@pytest.mark.parametrize("render", RENDER)
+def test_what_asyncio_tells_is_one_requests_and_hides_no_crash(lead, gap, render):
+    request = said(MAIN, [*lead, HEADER, *IMAGE])
+    (crash,) = crashes_of(render([*story.starting(), *request, *steps(12_000, 9)]))
+    assert crash.outcome is Outcome.REQUEST_ERROR
+    first, last = crashes_of(render([*story.starting(), *request, *steps(12_000, gap), *ended(12_000 + 1000 * gap)]))
+    assert (first.outcome, last.outcome) == (Outcome.REQUEST_ERROR, Outcome.FATAL)
+    assert last.root.cause.exception == "AttributeError"
+
+
+def test_a_request_that_failed_hides_no_crash_where_no_line_has_a_rank():
+    request = said(MAIN, [f"[{stamp(12_000)}] Exception in ASGI application: {HEADER}", *IMAGE])
+    lines = [Said(each.text.replace(" TP3]", "]"), each.pid, each.ms) for each in ended(12_500)]
+    first, last = crashes_of(story.as_text([*story.starting(0), *request, *lines]))
+    assert (first.outcome, last.outcome) == (Outcome.REQUEST_ERROR, Outcome.FATAL)
+
+
+@pytest.mark.parametrize(
+    "lead", ["Exception ignored in: <function Shm.__del__ at 0x7f>", "Exception ignored while calling deallocator <f>:"]
+)
+@pytest.mark.parametrize("render", RENDER)
+def test_what_python_ignores_is_nothing(lead, render):
+    ignored = said(RANKS[3], [lead, HEADER, *story.traceback_lines(story.FRAMES[:1], "BufferError: still in use")])
+    assert crashes_of(render([*story.starting(), *ignored, *steps(12_000, 9), *ignored])) == []
+    (crash,) = crashes_of(render([*story.starting(), *ignored, *ended(12_100)]))
+    assert (crash.outcome, crash.root.cause.exception) == (Outcome.FATAL, "AttributeError")
