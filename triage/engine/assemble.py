@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triage.engine import manager, signs
-from triage.engine.burst import Group
+from triage.engine.burst import GROUP_QUIET, Group
 from triage.engine.crashes import kept
 from triage.engine.lines import parse
 from triage.engine.milestones import Progress
@@ -24,6 +24,7 @@ from triage.engine.runs import Run
 from triage.model import LOST, OWNER, Context, CrashEvent, Grade, Line, Origin
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
+DEVICE_WAIT = GROUP_QUIET  # and so long where the GPU is gone: its processes may hang before they die
 SET_BACK = 60_000_000  # lines of several writers are never so far out of order: the clock was set back
 MAX_RUNS = 256
 MAX_KERNEL = 64
@@ -35,6 +36,7 @@ class _Waiting:
 
     line: Line
     sign: signs.Sign
+    unit: str | None  # the unit or scope that the kernel named with it
     until: int | None
 
 
@@ -73,7 +75,7 @@ class Assembler:
             else:
                 events += run.feed(line)
             events = self._nodes(run, events)
-            if events and self._kernel and run.crashing:
+            if events:
                 events += self._claim(run)
             self._watch(run)
         elif line.origin is Origin.MANAGER:
@@ -228,6 +230,7 @@ class Assembler:
             if named is not None:
                 run.call(named)
         events = self._nodes(run, run.manager(line, word, text))
+        events += self._claim(run)
         self._watch(run)
         return events
 
@@ -241,36 +244,46 @@ class Assembler:
         sign = manager.read_kernel(text)
         if sign is None:
             return []
-        run = self._kernel_run(line, sign)
+        wait = DEVICE_WAIT if sign.kind is signs.Kind.HARDWARE and sign.name != "oom" else KERNEL_WAIT
+        until = line.time + wait if line.time is not None else None
+        unit = self._oom_units.pop(sign.pid, None) if sign.pid is not None else None
+        said = _Waiting(kept(line), sign, unit, until)
+        run = self._kernel_run(said)
         if run is not None:
-            events = run.add_sign(kept(line), sign, text)
+            events = run.add_sign(said.line, sign, text)
             self._watch(run)
             return events
         if len(self._kernel) < MAX_KERNEL:
-            until = line.time + KERNEL_WAIT if line.time is not None else None
-            self._kernel.append(_Waiting(kept(line), sign, until))
+            self._kernel.append(said)
             if until is not None and (self._due is None or until < self._due):
                 self._due = until
         return []
 
-    def _kernel_run(self, line: Line, sign: signs.Sign) -> Run | None:
-        """The run a kernel line is about: by its pid, by the unit the kernel named, else the one that is crashing."""
-        here = [run for run in self._runs.values() if line.host is None or run.group[0] in (None, line.host)]
-        if sign.pid is not None:
-            unit = self._oom_units.pop(sign.pid, None)
-            for run in reversed(here):
-                if run.lanes.knows(sign.pid) or (unit is not None and run.group[1] == unit and not run.ended):
-                    return run if sign.kind is signs.Kind.HARDWARE or run.crashing else None
-        crashing = [run for run in here if run.crashing]
-        if len(crashing) == 1 and crashing[0].near(line.time, KERNEL_WAIT):
-            return crashing[0]
+    def _here(self, line: Line) -> list[Run]:
+        return [run for run in self._runs.values() if line.host is None or run.group[0] in (None, line.host)]
+
+    def _kernel_run(self, said: _Waiting) -> Run | None:
+        """The run a kernel line is about: by its pid, by the unit the kernel named, else the one that is failing, if it
+        may be about that."""
+        sign, time, here = said.sign, said.line.time, self._here(said.line)
+        for run in reversed(here):
+            if sign.pid is not None and (
+                run.lanes.knows(sign.pid) or (said.unit is not None and run.name == said.unit and not run.ended)
+            ):
+                return run if sign.kind is signs.Kind.HARDWARE or run.failing else None
+        failing = [run for run in here if run.failing and not _foreign(said, run)]
+        if len(failing) != 1:
+            return None
+        last = failing[0].failed
+        if time is None or last is None or time - KERNEL_WAIT <= last <= (said.until or time):
+            return failing[0]
         return None
 
     def _claim(self, run: Run) -> list[CrashEvent]:
-        """Waiting kernel lines go to a crash that has just opened."""
+        """Waiting kernel lines go to a crash that has just opened, or to an end that is one."""
         events: list[CrashEvent] = []
-        for waiting in list(self._kernel):
-            if self._kernel_run(waiting.line, waiting.sign) is run:
+        for waiting in list(self._kernel) if run.failing else ():
+            if self._kernel_run(waiting) is run:
                 self._kernel.remove(waiting)
                 events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
         return events
@@ -282,15 +295,21 @@ class Assembler:
             if time is not None and (waiting.until is None or time < waiting.until):
                 continue
             self._kernel.remove(waiting)
-            run = self._kernel_run(waiting.line, waiting.sign)
+            run = self._kernel_run(waiting)
             whole = time is None and waiting.line.n is not None  # a copy of the kernel's log, read to its end
-            if run is None and waiting.sign.kind is not signs.Kind.HARDWARE and not whole:
+            if run is None and not whole and (waiting.sign.kind is not signs.Kind.HARDWARE or self._elsewhere(waiting)):
                 continue
             if run is None:
                 run = self._run((waiting.line.host, None, None, ""), waiting.line)
             events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
             self._watch(run)
         return events
+
+    def _elsewhere(self, said: _Waiting) -> bool:
+        """Whether it is about a process of no server."""
+        here = self._here(said.line)
+        named = said.unit is not None and said.unit.endswith(".service")
+        return all(_foreign(said, run) for run in here) if here else named
 
     def _lost(self, line: Line) -> None:
         """Entries are gone before they were read, and nobody knows whose: whatever is open now may miss some."""
@@ -307,6 +326,14 @@ class Assembler:
 def _group(line: Line) -> Group:
     """A user may give units the names, and say the invocations, of the system's: they are runs of their own."""
     return line.host, line.unit, line.invocation, line.fields.get(OWNER, "") if line.fields else ""
+
+
+def _foreign(said: _Waiting, run: Run) -> bool:
+    """Whether a kernel line is about a process that is none of this run's: it names another unit, or a pid that the run
+    would know. A GPU that is gone is so for all, whoever met it first."""
+    if said.unit is not None and run.name is not None:
+        return said.unit != run.name and (said.unit.endswith(".service") or run.lanes.apart)
+    return said.sign.own and said.sign.pid is not None and run.lanes.apart
 
 
 def _part(line: Line, text: str) -> Line:

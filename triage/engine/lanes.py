@@ -95,6 +95,7 @@ class Lanes:
     whole: bool = False  # what the process wrote first, or what stood before, was read
     pasted: bool = False  # it is a few lines without a log: then a single frame counts
     front: int | None = None  # the process that takes the requests: it has no rank's work
+    _fronted: int = 0  # so many processes were known when it was met
 
     @property
     def idle(self) -> bool:
@@ -125,6 +126,15 @@ class Lanes:
 
     def knows(self, pid: int) -> bool:
         return pid in self._pids
+
+    def meet(self, pid: int | None) -> None:
+        """The process that takes the requests is this."""
+        self.front, self._fronted = pid, len(self._pids)
+
+    @property
+    def apart(self) -> bool:
+        """Its processes were seen to start, each under a pid of its own: one that is not known is not its."""
+        return self.front is not None and len(self._pids) > self._fronted
 
     def pass_blank(self) -> None:
         if self._within == self.serial:

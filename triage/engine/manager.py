@@ -22,9 +22,14 @@ _OOM = re.compile(
     r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]*)\)"
 )
 _OOM_CGROUP = re.compile(r"oom-kill:.*task_memcg=(?P<cgroup>[^,]*),.*pid=(?P<pid>\d+)")
+_ENGINES = ("docker.service", "containerd.service", "crio.service")  # whose container it is they do not tell
 _SERVER_NAMES = ("python", "sglang", "pt_main_thread", "ray::")
-# The rest (13, 31, 43, 45 ...) are how the driver sees a fault of the application: they confirm, they are no cause.
-DEVICE_XIDS = frozenset({48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143, 144, 145, 149, 154})
+# The rest (13, 31, 43, 45 ...) are how the driver sees a fault of the application: they confirm, they are no cause. 63
+# tells that a row will be replaced at the next reset, which hurts nobody yet.
+DEVICE_XIDS = frozenset({48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143, 144, 145, 149, 154})
+
+
+CONTAINED = 94  # an error of the device that only the process with that pid is to die of
 
 
 def read_kernel(text: str) -> Sign | None:
@@ -55,18 +60,18 @@ def _xid(match: re.Match[str], text: str) -> Sign:
     kind = Kind.HARDWARE if first in DEVICE_XIDS else Kind.HINT
     role = Role.ROOT if kind is Kind.HARDWARE else Role.CONFIRMATION
     cause = f"Xid {first}" if first != number else ""
-    return Sign(name, kind, role, f"Xid {number}", text.strip(), why, pid, cause=cause)
+    own = kind is Kind.HINT or first == CONTAINED
+    return Sign(name, kind, role, f"Xid {number}", text.strip(), why, pid, cause=cause, own=own)
 
 
 def oom_unit(text: str) -> tuple[int, str] | None:
-    """Pid and unit that the kernel's 'oom-kill:' line names."""
+    """Pid and unit, or else scope, that the kernel's 'oom-kill:' line names."""
     match = _OOM_CGROUP.search(text) if text.startswith("oom-kill:") else None
     if match is None:
         return None
-    for part in reversed(match["cgroup"].split("/")):
-        if part.endswith(".service"):
-            return int(match["pid"]), part
-    return None
+    parts = match["cgroup"].split("/")
+    units = [part for part in parts if part.endswith(".service") and part not in _ENGINES]
+    return int(match["pid"]), (units or parts)[-1]
 
 
 KERNEL_WORDS = ("NVRM", "ut of memory: Kill")  # for the gate: what the kernel's lines hold in a plain log

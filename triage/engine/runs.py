@@ -97,6 +97,25 @@ class Run:
         return self._burst.last
 
     @property
+    def name(self) -> str | None:
+        """The unit, by its lines' fields or the manager's text."""
+        return self.group[1] or self._burst.named
+
+    @property
+    def failing(self) -> bool:
+        """More than a request has failed, or the manager saw an end that nobody asked for."""
+        crash = self._burst.crash
+        if crash is not None and not crash.requests_only:
+            return True
+        return self.ending.at is not None and self.ending.sign() is not None
+
+    @property
+    def failed(self) -> int | None:
+        """When, last."""
+        end, last = self.ending.known, self._burst.last
+        return max(end.time, last or 0) if end is not None and end.time is not None else last
+
+    @property
     def idle(self) -> bool:
         quiet = self.ending.at is None and not self.lanes.waiting and not self._records.waiting
         return quiet and self._burst.empty and not self._verdict.pending
@@ -353,7 +372,7 @@ class Run:
     def _milestone(self, line: Line, text: str) -> list[CrashEvent]:
         mark, events = milestone(text), []
         if mark == "server_args":
-            self.lanes.front = line.pid
+            self.lanes.meet(line.pid)
         if self.plain and self._next_start(mark):
             events = self._verdict.hold(self._restart())
         self.progress.note(text, line)

@@ -45,6 +45,7 @@ class Sign:
     pid: int | None = None  # the process it is about, where the line says so
     ends_server: bool = False  # SGLang's own end-of-server line
     cause: str = ""  # the failure that the line itself names as its cause
+    own: bool = False  # it is that process's alone: to no other can it have done anything
 
 
 _DIED = "the parent saw a process of the server end"
