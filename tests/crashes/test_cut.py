@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.crashes import story
 from tests.crashes.scanning import crashes_of
 from triage.model import Grade
 
@@ -91,3 +92,29 @@ def test_a_log_that_breaks_off_within_lines_that_repeat():
     asserts = [f"/x/Index.cu:111: op(): block: [{n},0,0], thread: [0,0,0] Assertion `i < n` failed." for n in range(9)]
     assert graded((RECORD, *asserts), end="") == (["DeviceAssert"], "cut")
     assert graded((RECORD, *asserts)) == (["DeviceAssert"], "complete")
+
+
+@pytest.mark.parametrize(
+    "warning", ["gpu1:4200:4311 [0] NCCL WARN Failed to open libx.so", "x.py:3: UserWarning: CUDA initialization: odd"]
+)
+@pytest.mark.parametrize("seconds", [2, 450])
+def test_a_warning_long_before_a_sigquit_is_not_its_reason(warning, seconds):
+    lines = [*story.starting(1)[:4], story.Said(warning, story.RANKS[0], 3_500)]
+    end = story.parent_gives_up(3_500 + seconds * 1000)
+    (crash,) = crashes_of(story.as_text([*lines, *end]))
+    near = (
+        crash.root.cause.exception in warning.replace("NCCL WARN", "NcclError"),
+        crash.outcome.value,
+        crash.grade.value,
+    )
+    assert near == ((True, "fatal", "complete") if seconds == 2 else (False, "unknown", "cut"))
+    if seconds == 2:
+        return
+    assert crash.root.cause.exception == "SIGQUIT"
+    assert warning in crash.root.why
+    assert warning in [line.text for line in crash.evidence]
+    # an error that no process survives is its reason however long it took; and the manager's word is a better one
+    (crash,) = crashes_of(story.as_text([*lines, story.Said("CUDA error: odd", story.RANKS[0], 3_600), *end]))
+    assert (crash.root.cause.exception, crash.outcome.value) == ("CudaError", "fatal")
+    (crash,) = crashes_of(story.as_json([*lines, *end, *story.unit_failed(4_000 + seconds * 1000)]))
+    assert (crash.root.cause.exception, crash.outcome.value) == ("SIGKILL", "fatal")

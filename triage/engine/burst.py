@@ -14,7 +14,7 @@ from triage.engine.aftermath import Before, follows, remember, same_moment
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
-from triage.engine.entries import Entry, is_child, lost_entry, refresh, report_entry
+from triage.engine.entries import Entry, is_child, lost_entry, refresh, report_entry, told_of
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
 from triage.engine.roles import AFTER, Signs, same_failure
@@ -26,6 +26,8 @@ from triage.model import Change, Crash, CrashEvent, Frame, Grade, Phase
 
 MAX_STACK = 40
 HANDLED = (Kind.PLAIN, Kind.BARE)  # what a process may go on after
+# Libraries' lines after which a server may go on.
+WARNINGS = ("NcclError", "UserWarning", "ImportError")
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
 Group = tuple[str | None, str | None, str | None, str]  # host, unit, invocation, uid of a user's unit (else '')
@@ -182,16 +184,33 @@ class Burst:
         if first is not None and first.cause.exception == "KeyboardInterrupt":
             return []
         crash = OpenCrash(self._name(), self.progress.phase)
+        gone, stale = self._stale()
         for held in self._held.entries:
-            crash.add(held)
+            if held not in stale:
+                crash.add(held)
         if not crash.open_anyway():
+            if gone is not None and stale and self.over:
+                told_of(gone, stale[-1])
+                entry = gone
             if entry is None:
                 return []
-            crash.add(entry)
-            crash.open_anyway()
+            if entry is not gone:
+                crash.add(entry)
+            crash.open_anyway(entry)
         self.crash = crash
         self._held.take()
         return [self._event(Change.OPENED)]
+
+    def _stale(self) -> tuple[Entry | None, list[Entry]]:
+        """The server's own word of its end, and the warnings so long before it that they are not its reason: whoever
+        wrote them went on."""
+        held = self._held.entries
+        gone = next((entry for entry in held if entry.kind is Kind.CASCADE and entry.ends_server and entry.time), None)
+        until = gone.time - GROUP_QUIET if gone is not None and gone.time is not None else -1
+        warnings = [
+            entry for entry in held if entry.kind is Kind.HINT and entry.name in WARNINGS and entry.body is None
+        ]
+        return gone, [entry for entry in warnings if entry.time is not None and entry.time <= until]
 
     def close(self, ended: int | None, *, handled: bool = False) -> list[CrashEvent]:
         """What is open is over; the lanes have told their last. `handled`: the server worked on after it."""

@@ -102,9 +102,9 @@ class OpenCrash:
             return False
         return self._fix(root)
 
-    def open_anyway(self) -> bool:
-        """No root came: take the best there is."""
-        root = promote(self.entries)
+    def open_anyway(self, instead: Entry | None = None) -> bool:
+        """No root came: take the best there is, or else `instead`."""
+        root = promote(self.entries) or instead
         return self._fix(root) if root is not None else False
 
     def _fix(self, root: Entry) -> bool:

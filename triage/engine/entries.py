@@ -78,6 +78,12 @@ def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
     )
 
 
+def told_of(end: Entry, warning: Entry) -> None:
+    """All that a log holds of a failure is that a parent was told of it; `warning`: the last line before, long ago."""
+    end.why = f"{end.why}; what it met is not in this log, whose last warning before is: {warning.texts[0][:200]}"
+    end.cut, end.before = True, warning.lines
+
+
 def report_entry(report: Report, now: int | None) -> Entry:
     """A failure that a traceback or a dump tells, as soon as its exception was read."""
     body, lane = report.body, report.lane

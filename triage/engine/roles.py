@@ -133,7 +133,7 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
         return Outcome.RECOVERED
     worked = seen.active is not None and (seen.last is None or seen.active < 0 or seen.active - seen.last >= AFTER)
     if seen.plain:
-        if seen.over and seen.ends_server and not worked and not root.quoted:
+        if seen.over and seen.ends_server and not worked and not root.quoted and root.kind is not Kind.CASCADE:
             return Outcome.FATAL
         return Outcome.UNKNOWN if not worked else Outcome.RECOVERED
     if worked:

@@ -594,6 +594,7 @@ class Run:
         events = self._last_reports()
         if not self.crashing and self.progress.stopping is None:
             pasted = self._excerpt.sign() if self._excerpt is not None else None
+            self._burst.over = True
             events += self._burst.promote(sign_entry(*pasted, None) if pasted is not None else None)
         self._burst.over = True
         return events + self._close(self._burst.time)
