@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from triage.engine import manager, signs
 from triage.engine.burst import GROUP_QUIET, Group
 from triage.engine.crashes import kept
-from triage.engine.lines import parse
-from triage.engine.milestones import Progress
+from triage.engine.lines import container, parse
+from triage.engine.milestones import FLAGS, Progress
 from triage.engine.runs import Run
 from triage.model import LOST, OWNER, Context, CrashEvent, Grade, Line, Origin
 
@@ -49,6 +49,7 @@ class Assembler:
         self._last: tuple[Group, Run] | None = None
         self._kernel: list[_Waiting] = []
         self._oom_units: dict[int, str] = {}
+        self._containers: dict[str, Group] = {}  # of a text: those that each run a server of their own
         self._gap: int | None = None  # when entries were last found missing
         self._now: int | None = None
         self._due: int | None = None
@@ -66,7 +67,10 @@ class Assembler:
             if self._due is not None and time >= self._due:
                 events = self._expire(time)
         if line.origin is Origin.PROCESS:
-            run = self._run(_group(line), line)
+            group = _group(line)
+            if line.n is not None and group[1] is None:
+                group = self._container(group, line)
+            run = self._run(group, line)
             if run.healthy(line):
                 return events
             if "\n" in line.text:
@@ -142,7 +146,7 @@ class Assembler:
                 if group[1]
                 else []
             )
-            run = self._runs[group] = Run(group, plain=group[1] is None and line.n is not None)
+            run = self._runs[group] = Run(group, plain=line.n is not None)
             if before:
                 run.after(before[-1])
             if self._gap is not None:
@@ -154,6 +158,21 @@ class Assembler:
             self._runs.move_to_end(group)
         self._last = (group, run)
         return run
+
+    def _container(self, group: Group, line: Line) -> Group:
+        """One text of several containers' lines: a server that its container's name tells from another is a run of its
+        own, under that name. Ranks and nodes of one server are none."""
+        if FLAGS in line.text and len(self._containers) < MAX_RUNS:
+            name = container(parse(line.text).writer)
+            alone = "nnodes=" not in line.text or "nnodes=1," in line.text or "nnodes=1)" in line.text
+            if name and alone and name not in self._containers:
+                self._containers[name] = (group[0], name, *group[2:]) if self._containers else group
+                if len(self._containers) == 2:  # the first one's lines are of the run that has no name yet
+                    first = next(iter(self._containers))
+                    self._run(self._containers[first], line).call(first)
+        if len(self._containers) < 2:
+            return group
+        return self._containers.get(container(parse(line.text).writer), group)
 
     def _recall(self, run: Run, *, alone: bool) -> None:
         """What the process before this one knew of it, or (`alone`: nothing newer is known) of the unit's run before

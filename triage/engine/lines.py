@@ -160,6 +160,12 @@ def parse(raw: str) -> Parsed:
     return Parsed(text, headed, rank, level, stamp, pid, host, ident, writer, kernel, partial)
 
 
+def container(writer: str) -> str:
+    """The name of a container or pod, if that is who wrote it; a rank's tag is no such name."""
+    name = writer.removeprefix("/")
+    return "" if not name[:1].isalpha() or "," in name or re.match(r"rank\d", name) else name
+
+
 def _zoned(stamp: str, zone: str) -> str:
     """A zone's other names are not known for sure: then it counts as left out."""
     return stamp + ("Z" if zone in ("UTC", "GMT") else zone.ljust(5, "0") if zone[0] in "+-" else "")

@@ -13,6 +13,7 @@ from datetime import tzinfo
 
 from triage.engine.gate import CONTEXT
 from triage.engine.lines import parse, stamp_time
+from triage.engine.manager import manager_unit
 from triage.model import Batch, Gate, Line, Origin
 from triage.sources.bytes import MAX_LINE, Bytes, Notes, decode
 from triage.sources.entry import clean
@@ -46,14 +47,17 @@ def _journalctl_line(text: str, n: int, times: Times, *, cut: bool) -> Line:
     time = times.at(parsed.stamp) if parsed.stamp else None
     if parsed.host is None:
         return Line(text, n=n, time=time, cut=cut)
-    origin = Origin.PROCESS
-    if parsed.ident == "kernel":
+    origin, unit, ident = Origin.PROCESS, None, parsed.ident or ""
+    if ident == "kernel":
         origin = Origin.KERNEL
-    elif parsed.ident is not None and (parsed.ident == "systemd" or parsed.ident.endswith("init.scope")):
+    elif ident == "systemd" or ident.endswith("init.scope"):
         origin = Origin.MANAGER
-    elif parsed.ident in ("systemd-journald", "systemd-journald.service"):
+        unit = manager_unit(parsed.text) if ident != "systemd" else None
+    elif ident in ("systemd-journald", "systemd-journald.service"):
         origin = Origin.JOURNALD
-    return Line(text, n=n, time=time, host=parsed.host or None, pid=parsed.pid, origin=origin, cut=cut)
+    elif ident.endswith(".service"):  # -o with-unit names it, and a user's behind that of the user's manager
+        unit = ident.rpartition("/")[2]
+    return Line(text, n=n, time=time, host=parsed.host or None, unit=unit, pid=parsed.pid, origin=origin, cut=cut)
 
 
 class Times:
