@@ -14,7 +14,8 @@ def test_values_cannot_be_changed_after_they_were_made() -> None:
 
 
 def test_a_file_line_and_a_journal_line_have_stable_positions() -> None:
-    assert model.Line("x", n=3, time=5).position == "n3"
+    assert model.Line("x", n=3).position == "n3"
+    assert model.Line("x", n=3, time=5).position == "n3t5"
     assert model.Line("x", time=5).position == "t5"
 
 

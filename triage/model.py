@@ -110,8 +110,9 @@ class Line:
 
     @property
     def position(self) -> str:
-        """Where it stands in its source, the same on every reading."""
-        return f"n{self.n}" if self.n is not None else f"t{self.time}"
+        """Where it stands in its source, the same on every reading. Another day's file has the same line numbers."""
+        time = f"t{self.time}" if self.time is not None or self.n is None else ""
+        return time if self.n is None else f"n{self.n}{time}"
 
 
 @dataclass(frozen=True, slots=True)

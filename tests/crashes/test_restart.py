@@ -162,3 +162,16 @@ def test_after_a_restart_the_next_run_is_compared_with_the_one_before_it_which_i
     (context,) = after.contexts().values()
     assert context.good is not None
     assert context.changes == ()
+
+
+def test_the_same_crash_at_the_same_line_of_another_days_file_counts_again(tmp_path):
+    def read(data):
+        source = StreamSource("file", io.BytesIO(data), tz="UTC")
+        run(source, Assembler(), lambda crash: diagnose(crash, NoRules()), store, clock=lambda: 10**15)
+
+    store = made_store(tmp_path)
+    today = story.as_text([*story.starting(2), *story.rank_crash(12_000, 1), *story.parent_gives_up(12_300)])
+    for data in (today, today.replace(b"2026-11-29", b"2026-11-30"), today):  # the last one is read again
+        read(data)
+    (incident,) = store.incidents(alarming=False).rows
+    assert (incident.crashes, len(store.crashes(incident.number).rows)) == (2, 2)

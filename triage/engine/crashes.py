@@ -113,7 +113,8 @@ class OpenCrash:
             return False
         self.opened = True
         self._id = crash_id(root.texts)
-        self.position = root.lines[0].position
+        line = root.lines[0]
+        self.position = (line if line.time is not None else replace(line, time=root.time)).position
         self.started = root.time
         return True
 
