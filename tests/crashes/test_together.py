@@ -69,6 +69,16 @@ def test_nodes_and_ranks_of_one_server_have_one():
     assert len(told(behind(("engine-1  | ", "engine-1  | "), CRASH, []))) == 1
 
 
+def test_flags_that_somebody_quotes_make_no_server_of_a_container():
+    quoted = [
+        replace(said, text=said.text.replace("server_args", "asked for server_args"))
+        for said in UP
+        if "server_args" in said.text
+    ]
+    router = [*quoted, *story.serving(10_000, 20)]
+    assert told(behind(("engine-1  | ", "router-1  | "), CRASH, router))[0][:2] == (None, "AttributeError")
+
+
 def with_unit(lines: list[Said]) -> bytes:
     """`journalctl -o with-unit` of several units."""
     out = ""

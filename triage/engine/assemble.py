@@ -163,7 +163,8 @@ class Assembler:
         """One text of several containers' lines: a server that its container's name tells from another is a run of its
         own, under that name. Ranks and nodes of one server are none."""
         if FLAGS in line.text and len(self._containers) < MAX_RUNS:
-            name = container(parse(line.text).writer)
+            parsed = parse(line.text)
+            name = container(parsed.writer) if parsed.text.startswith(FLAGS) else ""
             alone = "nnodes=" not in line.text or "nnodes=1," in line.text or "nnodes=1)" in line.text
             if name and alone and name not in self._containers:
                 self._containers[name] = (group[0], name, *group[2:]) if self._containers else group
