@@ -104,6 +104,24 @@ def test_a_server_that_somebody_told_to_end_did_not_fail_though_the_manager_saw_
     assert (crash.root.cause.exception, crash.outcome) == ("AttributeError", Outcome.FATAL)
 
 
+@pytest.mark.parametrize("late", [300, 40_000])
+@pytest.mark.parametrize("render", [story.as_json, story.as_short])
+def test_who_ended_it_is_told_by_the_manager_though_the_server_says_only_that_it_was_told(render, late):
+    lines = [*story.starting(), *quiet_hours(10_000)]
+    told = Said(f"[{stamp(20_000)}] SIGTERM received. signum=15 frame=None. Draining requests", MAIN, 20_000)
+    exited, failed = story.unit_failed(21_000, "killed", "15", "timeout")
+    rest = [told, exited, Said("rank 3 still writes", RANKS[3], 21_200), replace(failed, ms=21_000 + late)]
+    for text, word, outcome in (
+        ("start operation timed out. Terminating.", "StartTimeout", Outcome.FATAL),
+        ("Service reached runtime time limit. Stopping.", "RuntimeLimit", Outcome.UNKNOWN),
+    ):
+        manager = Said(f"{story.UNIT}: {text}", 1, 20_000)
+        (crash,) = crashes_of(render([*lines, manager, *rest]))
+        assert (crash.root.cause.exception, crash.outcome) == (word, outcome)
+        (crash,) = crashes_of(render([*lines, manager, *story.rank_crash(20_500, 3), *rest]))
+        assert (crash.root.cause.exception, crash.outcome) == ("AttributeError", Outcome.FATAL)
+
+
 def test_a_sigkill_from_nowhere_is_fatal_though_the_log_says_nothing():
     (crash,) = crashes_of(story.as_json([*story.starting(), *quiet_hours(10_000), *SIGKILL_ENTRY]))
     assert (crash.root.cause.exception, crash.outcome, crash.phase) == ("SIGKILL", Outcome.FATAL, Phase.SERVING)
@@ -192,6 +210,7 @@ def test_a_crash_with_a_root_keeps_it_when_the_result_is_told_late():
         ("start operation timed out. Terminating.", "StartTimeout"),
         ("Start-pre operation timed out. Terminating.", "StartTimeout"),
         ("Watchdog timeout (limit 3min)!", "WatchdogTimeout"),
+        ("Service reached runtime time limit. Stopping.", "RuntimeLimit"),
         ("State 'stop-sigterm' timed out. Killing.", "SIGKILL"),
         ("Reload operation timed out. Killing reload process.", "SIGKILL"),
     ],

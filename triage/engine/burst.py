@@ -318,7 +318,7 @@ class Burst:
             last=self.last,
             ends_server=crash.ends_server,
             over=self.over,
-            told=self.told,
+            told=None if self.ending.overdue else self.told,
             outlived=self.outlived,
             handled=handled,
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from triage.engine.crashes import kept
 from triage.engine.lines import parse
-from triage.engine.manager import Word, end_sign
+from triage.engine.manager import RUNTIME_LIMIT, Word, end_sign
 from triage.engine.signs import Sign
 from triage.model import Crash, Ended, Line, UnitEnd
 
@@ -41,7 +41,7 @@ class Ending:
             result = self._overdue or _result(end.result, word)
             end = replace(end, code=word.code, status=word.status, result=result)
         elif word.name == "failed":
-            end = replace(end, result=word.result or "failed")
+            end = replace(end, result=self._result(word))
         self.settled = self.settled or word.name != "exited"
         self.known = replace(end, time=line.time, requested=requested)
         if self._line is None or word.name == "exited":
@@ -49,17 +49,29 @@ class Ending:
         if line.time is not None:
             self.at = line.time + END_WAIT
 
-    def overdue(self, result: str) -> None:
+    @property
+    def overdue(self) -> bool:
+        """The manager has said that it ends it."""
+        return self._overdue is not None
+
+    def foretell(self, result: str) -> None:
         """The manager ends it for having taken too long: however the process goes, that is the result."""
         self._overdue = self._overdue or result
+
+    def _result(self, word: Word) -> str:
+        """The manager's word for it, but for the one that it has for two things."""
+        limit = word.result == "timeout" and RUNTIME_LIMIT in (self._overdue, self.known and self.known.result)
+        return RUNTIME_LIMIT if limit else word.result or "failed"
 
     def late(self, line: Line, word: Word) -> bool:
         """What the manager makes of an end that was dealt with. True where it is another result than was taken."""
         end, self.settled = self.known, True
         if end is None or end.requested or word.result in (None, "success", end.result):
             return False
-        assert word.result is not None
-        self.known = replace(end, result=word.result, time=line.time if line.time is not None else end.time)
+        result = self._result(word)
+        if result == end.result:
+            return False
+        self.known = replace(end, result=result, time=line.time if line.time is not None else end.time)
         return True
 
     def give_up(self, time: int | None) -> None:

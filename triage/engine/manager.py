@@ -89,6 +89,8 @@ STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
 RESTART = "5eb03494b6584870a536b337290809b3"
 SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"
 
+RUNTIME_LIMIT = "runtime-limit"  # systemd's own result for it is 'timeout', as for a start that takes too long
+
 _EXIT_TEXT = re.compile(
     r"(?P<unit>\S+): Main process exited, code=(?P<code>\w+), status=(?P<status>\d+)(?:/(?P<name>\S+))?"
 )
@@ -156,6 +158,8 @@ def _manager_text(text: str) -> Word | None:
         return Word("restart")
     if _TIMEOUT_TEXT.search(text):
         return Word("overdue", result="timeout")
+    if "reached runtime time limit. " in text:
+        return Word("overdue", result=RUNTIME_LIMIT)
     if "Watchdog timeout (limit " in text:
         return Word("overdue", result="watchdog")
     if "killed by the OOM killer" in text:
@@ -169,6 +173,8 @@ def end_sign(end: UnitEnd, text: str) -> Sign:
         return Sign("end", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text, "the manager: killed for want of memory")
     if end.result == "watchdog":
         return Sign("end", Kind.EXIT, Role.ROOT, "WatchdogTimeout", text, "the unit's own watchdog ended it")
+    if end.result == RUNTIME_LIMIT:
+        return Sign("end", Kind.EXIT, Role.ROOT, "RuntimeLimit", text, "it ran as long as RuntimeMaxSec= lets it")
     if end.result == "timeout":
         return Sign("end", Kind.EXIT, Role.ROOT, "StartTimeout", text, "the unit was not up in time")
     if end.result == "start-limit-hit":

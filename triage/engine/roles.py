@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triage.engine.entries import Entry
+from triage.engine.manager import RUNTIME_LIMIT
 from triage.engine.signs import Kind
 from triage.model import Outcome, Role, UnitEnd
 
@@ -111,10 +112,14 @@ class Signs:
 
 
 def _asked(root: Entry, end: UnitEnd, told: int | None) -> bool:
-    """Whether nothing failed but the process, and that after it had said that it was told to end: somebody else than
-    the manager did. A request can imitate these words, so they excuse no failure that the log shows."""
-    alone = root.kind is Kind.EXIT and root.name == "end" and end.code == "killed"
-    return alone and told is not None and end.time is not None and 0 <= end.time - told <= DRAIN
+    """Whether nothing failed but the process: the unit's own RuntimeMaxSec= was over, or it had said that it was told
+    to end, by somebody else than the manager. A request can imitate these words, so they excuse no failure that the
+    log shows."""
+    if root.kind is not Kind.EXIT or root.name != "end":
+        return False
+    if end.result == RUNTIME_LIMIT:
+        return True
+    return end.code == "killed" and told is not None and end.time is not None and 0 <= end.time - told <= DRAIN
 
 
 def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:

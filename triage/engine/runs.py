@@ -404,7 +404,7 @@ class Run:
         """SGLang was asked to stop: by its own word, where no manager tells it."""
         if not self.crashing and not self._burst.quoted:
             self._burst.told = line.time
-        if self.progress.stopping is None and self.plain and not self.crashing:
+        if self.progress.stopping is None and self.plain and not self.crashing and not self.ending.overdue:
             self.progress.stopping = line.time if line.time is not None else -1
 
     # ------------------------------------------------------------ failures
@@ -454,7 +454,7 @@ class Run:
             why = "the manager: killed for want of memory"
             return self.add_sign(line, Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text, why), text)
         if word.name == "overdue" and word.result is not None:
-            self.ending.overdue(word.result)
+            self.ending.foretell(word.result)
         if word.name == "failed" and self._is_late():
             return self._corrected(line, word)
         if word.name in ("exited", "failed", "deactivated"):
