@@ -334,7 +334,7 @@ class Crash:
     context: Context = Context()
     end: UnitEnd | None = None
     suspects: tuple[str, ...] = ()  # of a collective that did not end: the ranks that never reached it
-    follows: str = ""  # id of the crash whose aftermath this is: memory or a port that it still held
+    follows: str = ""  # id of the crash whose aftermath this is: memory or a port that it still held, a rank it took
     owner: int | None = None  # uid of the user whose unit it is (systemctl --user); None: the system's, or not known
 
     @property

@@ -1,4 +1,5 @@
-"""What a crash does beyond its own run: it leaves the next start no memory or no port, and takes other nodes along.
+"""What a crash does beyond itself: it leaves the next start no memory or no port, takes other nodes along, and others
+wait for what died in it until their time is up.
 
 In come the other crash and this one; out goes whether this one only follows it. Called by
 `engine.burst`. Pure judgement.
@@ -10,14 +11,16 @@ import re
 from dataclasses import dataclass
 
 from triage.engine.signs import peer_lost
-from triage.model import Crash, Phase
+from triage.model import Crash, Outcome, Phase
 
 WITHIN = 900_000_000  # microseconds between the end of the one and the other
+NEAR = 60_000_000  # a collective begins about when the rank dies that it then waits for
 TOGETHER = 60_000_000  # nodes wait for each other at most so long before they notice
 _LEFT = re.compile(
     r"(?P<port>address already in use|port \d+ is (?:already )?(?:in use|occupied|not available))|"
     r"(?P<memory>[Nn]ot enough memory|[Oo]ut of memory|memory capacity is unbalanced|[Ff]ree memory on device)"
 )
+_TIME_OUT = re.compile(r"Timeout\(ms\)=(?P<ms>\d{1,9})\b|watchdog_timeout=(?P<s>\d{1,6})\b")
 _EARLY = (Phase.UNKNOWN, Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE, Phase.WARMUP)
 
 
@@ -29,14 +32,16 @@ class Before:
     what: str  # its exception
     left: str | None  # of which kind it is itself
     ended: int | None
+    began: int | None = None
+    outcome: Outcome = Outcome.UNKNOWN
 
 
 def remember(crash: Crash, before: Before | None) -> Before:
     """What the next start has to know of this crash; a follower hands on what it follows."""
     ended = crash.ended if crash.ended is not None else crash.started
     if before is not None and crash.follows == before.id:
-        return Before(before.id, before.what, before.left, ended)
-    return Before(crash.id, crash.root.cause.exception, left_over(crash), ended)
+        return Before(before.id, before.what, before.left, ended, before.began, before.outcome)
+    return Before(crash.id, crash.root.cause.exception, left_over(crash), ended, crash.started, crash.outcome)
 
 
 def left_over(crash: Crash) -> str | None:
@@ -52,6 +57,20 @@ def same_moment(crash: Crash, sibling: Crash) -> bool:
     if peer_lost(sibling.root.cause.exception, sibling.root.cause.message):  # it only saw that others were gone
         return False
     return 0 <= crash.started - sibling.started <= TOGETHER
+
+
+def waited(crash: Crash, silent: Before, *, end: bool) -> bool:
+    """Whether a time-out began to run when that crash began, which nobody is known to have outlived. A rank that died
+    comes never back: whatever timed out since waited for it, and so did who made an `end` of it."""
+    if silent.began is None or crash.started is None or crash.id == silent.id:
+        return False
+    died = silent.outcome is Outcome.DEGRADED
+    texts = (link.message for link in crash.root.chain)
+    found = next((match for match in map(_TIME_OUT.search, texts) if match is not None), None)
+    if found is None:
+        return end and died
+    ran = int(found["ms"]) * 1000 if found["ms"] else int(found["s"]) * 1_000_000
+    return died or abs(crash.started - ran - silent.began) <= NEAR
 
 
 def follows(crash: Crash, before: Before | None) -> bool:

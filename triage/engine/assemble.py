@@ -21,7 +21,7 @@ from triage.engine.crashes import kept
 from triage.engine.lines import container, parse
 from triage.engine.milestones import FLAGS, Progress
 from triage.engine.runs import Run
-from triage.model import LOST, OWNER, Context, CrashEvent, Grade, Line, Origin
+from triage.model import LOST, OWNER, Context, Crash, CrashEvent, Grade, Line, Origin
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
 DEVICE_WAIT = GROUP_QUIET  # and so long where the GPU is gone: its processes may hang before they die
@@ -321,7 +321,10 @@ class Assembler:
                 continue
             if run is None:
                 run = self._run((waiting.line.host, None, None, ""), waiting.line)
-            events += run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
+            told = run.add_sign(waiting.line, waiting.sign, parse(waiting.line.text).text)
+            for event in told[:1] if run.group[1] is None else ():
+                self._missed(run, event.crash)
+            events += told
             self._watch(run)
         return events
 
@@ -330,6 +333,12 @@ class Assembler:
         here = self._here(said.line)
         named = said.unit is not None and said.unit.endswith(".service")
         return all(_foreign(said, run) for run in here) if here else named
+
+    def _missed(self, kernel: Run, crash: Crash) -> None:
+        """A device or a process is gone: the servers of that machine may only notice when their time is up."""
+        for run in self._runs.values():
+            if run is not kernel and run.group[0] == kernel.group[0] and not run.ended:
+                run.miss(crash)
 
     def _lost(self, line: Line) -> None:
         """Entries are gone before they were read, and nobody knows whose: whatever is open now may miss some."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triage.engine import signs
-from triage.engine.aftermath import Before, follows, remember, same_moment
+from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment, waited
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
@@ -22,7 +22,7 @@ from triage.engine.signs import Kind
 from triage.engine.suspects import suspects
 from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame
-from triage.model import Change, Crash, CrashEvent, Frame, Grade, Phase
+from triage.model import Change, Crash, CrashEvent, Frame, Grade, Outcome, Phase
 
 MAX_STACK = 40
 HANDLED = (Kind.PLAIN, Kind.BARE)  # what a process may go on after
@@ -54,6 +54,7 @@ class Burst:
         "progress",
         "quoted",
         "sibling",
+        "silent",
         "tags",
         "time",
         "told",
@@ -71,6 +72,7 @@ class Burst:
         self.tags: set[str] = set()  # the ranks that the log has shown
         self.sibling: Crash | None = None  # a crash of the same unit's other node
         self.before: Before | None = None  # the crash of the start before this one
+        self.silent: Before | None = None  # a crash in this run, or of a device, that others may wait for still
         self.quoted = False  # what is read now may be the text of a request
         self.over = False  # the log of this server ends here
         self.told: int | None = None  # when the server said that it was asked to end
@@ -120,7 +122,7 @@ class Burst:
             self._grown(entry, report)
             return self._amended()
         entry = report_entry(report, self.time)
-        entry.quoted = report.lane.foreign
+        entry.quoted, entry.own = report.lane.foreign, report.own
         return self.add(entry)
 
     def add(self, entry: Entry) -> list[CrashEvent]:
@@ -224,8 +226,16 @@ class Burst:
         event = self._event(Change.CLOSED, ended if ended is not None else self.last, handled=handled)
         self.crash = None
         self.before = remember(event.crash, self.before)
+        if event.crash.outcome in (Outcome.UNKNOWN, Outcome.DEGRADED):
+            self.miss(event.crash)
         self._held.take()
         return [event]
+
+    def miss(self, crash: Crash) -> None:
+        """Nothing was done since: who works with what failed there may wait for it."""
+        known = self.silent.began if self.silent is not None else None
+        if crash.started is not None and (known is None or crash.started - known > NEAR):
+            self.silent = remember(crash, None)
 
     def join(self, host: Burst) -> list[CrashEvent]:
         """What failed here is of the crash that is open on another node of the unit: one crash, seen from both."""
@@ -340,6 +350,9 @@ class Burst:
         elif self.before is not None and follows(picture, self.before):
             before = self.before.id
             why += f"; it may only follow the crash before it ({self.before.what}), which left it no room"
+        elif self.silent is not None and waited(picture, self.silent, end=crash.root.name == "end"):
+            before = self.silent.id
+            why += f"; it may only follow the crash before it ({self.silent.what}), which was waited for since"
         if why == picture.root.why:
             return picture
         root = replace(picture.root, why=why)

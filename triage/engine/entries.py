@@ -38,6 +38,7 @@ class Entry:
     cut: bool = False
     mixed: bool = False
     quoted: bool = False  # it may be the text of a request
+    own: bool = False  # its process is a rank's, and writes for no other
     folded: int = 0
     start: int = 0  # serial of its first line among the invocation's lines
     body: Traceback | Dump | None = None  # what it is read from, while it may still grow

@@ -77,6 +77,7 @@ class Report:
     pid: int | None = None
     rank: str | None = None
     bare: bool = False  # an exception line that nothing stands above
+    own: bool = False  # the process is a rank's, and writes for no other
 
 
 @dataclass(slots=True)
@@ -117,6 +118,10 @@ class Lanes:
     def shared(self, pid: int | None) -> bool:
         """Several ranks write under it and under no other: a container engine's."""
         return len(self._ranks) == 1 and self._ranks.get(pid, "") is None if pid is not None else False
+
+    def own(self, pid: int | None) -> bool:
+        """Whether it is known for one rank's process, which takes no requests."""
+        return self.front is not None and pid != self.front and self.rank_of(pid) is not None
 
     def foreign(self, pid: int | None, rank: str | None) -> bool:
         """The process that takes the requests writes under the tag of a rank that has a process of its own."""
@@ -402,7 +407,7 @@ class Lanes:
     def _report(self, news: News, lane: Lane, body: Traceback | Dump | None = None) -> Report:
         body = body or lane.body
         assert body is not None
-        return Report(news, lane, body, lane.pid, self.tag(lane.pid, lane.rank))
+        return Report(news, lane, body, lane.pid, self.tag(lane.pid, lane.rank), own=self.own(lane.pid))
 
     def tag(self, pid: int | None, rank: str | None) -> str | None:
         """The rank as SGLang names it: torch's 'rank3' is TP3 where there are such ranks."""

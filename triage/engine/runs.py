@@ -210,6 +210,10 @@ class Run:
         if len(self._named) > 1:
             self._burst.lower(Grade.MIXED, None)
 
+    def miss(self, crash: Crash) -> None:
+        """Something failed beside it that it may wait for."""
+        self._burst.miss(crash)
+
     def lower(self, grade: Grade, time: int | None) -> None:
         """The journal told that lines of this unit are missing."""
         self._burst.lower(grade, time)
@@ -427,7 +431,7 @@ class Run:
         entry = sign_entry(sign, line, text, rank)
         if entry.pid is None and sign.kind not in (Kind.CASCADE, Kind.EXIT):
             entry.pid = pid
-        entry.start = self.lanes.serial
+        entry.start, entry.own = self.lanes.serial, self.lanes.own(entry.pid)
         if entry.time is None:
             entry.time = self._burst.time
         entry.quoted = doubtful or (parsed is not None and self.lanes.foreign(pid, parsed.rank))
