@@ -134,3 +134,15 @@ def test_what_python_ignores_is_nothing(lead, render):
     assert crashes_of(render([*story.starting(), *ignored, *steps(12_000, 9), *ignored])) == []
     (crash,) = crashes_of(render([*story.starting(), *ignored, *ended(12_100)]))
     assert (crash.outcome, crash.root.cause.exception) == (Outcome.FATAL, "AttributeError")
+
+
+@pytest.mark.parametrize("count", [1, 400])
+def test_what_was_raised_since_the_last_step_may_be_the_cause_unless_it_was_handled_before(count):
+    images = [said(*HANDLED["by the front end"]), *([*steps(12_000, 1), *said(*HANDLED["by the front end"])],) * count]
+    lines = [*story.starting(), *(line for image in images for line in image)]
+    _, last = crashes_of(story.as_json([*lines, *ended(13_500)]))
+    assert (last.outcome, last.root.cause.exception) == (Outcome.FATAL, "AttributeError")
+    cause = [Said(text, RANKS[3], 13_400) for text in HANDLED["by a rank"][1]]
+    if count < 300:  # a crash keeps no more
+        _, last = crashes_of(story.as_json([*lines, *cause, *ended(13_500)]))
+        assert (last.outcome, last.root.cause.exception) == (Outcome.FATAL, "RuntimeError")

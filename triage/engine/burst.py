@@ -55,6 +55,7 @@ class Burst:
         "quoted",
         "sibling",
         "silent",
+        "step",
         "tags",
         "time",
         "told",
@@ -77,6 +78,7 @@ class Burst:
         self.over = False  # the log of this server ends here
         self.told: int | None = None  # when the server said that it was asked to end
         self.outlived = False  # the process that failed first works on
+        self.step = 0  # serial of the line that showed the server at work last, while a crash was open
         self.handled = False  # so far there is but a traceback, and the server worked on after it
         self._held = Held()  # cascades and hints that wait for a root
         self._stacked: Entry | None = None  # the last failure, if it was but a library's line
@@ -147,10 +149,10 @@ class Burst:
             return self.open(entry)
         requests = crash.requests_only and entry.kind not in (Kind.REQUEST, Kind.CASCADE, Kind.HINT)
         if requests or self._unlike(entry):
-            early = [] if requests else crash.give_up_ends()
+            late = [] if requests else crash.give_up(self.step)
             events += self.close(None, handled=not requests)
             self.progress.active = None
-            for waiting in early:
+            for waiting in late:
                 self._held.add(waiting)
             return events + self.open(entry)
         if crash.add(entry):
@@ -250,19 +252,21 @@ class Burst:
         for entry in [*self._held.entries, *(self.crash.entries if self.crash is not None else ())]:
             entry.quoted = entry.quoted or entry.start > since
 
-    def worked(self, pid: int | None, rank: str | None, *, step: bool) -> None:
-        """A process did something for a client, while a crash is open. `step`: it was no mere check of its health."""
+    def worked(self, pid: int | None, rank: str | None, *, step: int | None) -> None:
+        """A process did something for a client, while a crash is open. `step`: the line's serial, if that was no mere
+        check of its health."""
         root = self.crash.root if self.crash is not None else None
         if root is None:
             return
         late = root.time is not None and self.time is not None and self.time - root.time >= AFTER
         same = pid is not None and root.pid == pid
         self.outlived = self.outlived or (same and late)
-        if not step or root.kind not in HANDLED or self.ends_server:
+        if step is None or root.kind not in HANDLED or self.ends_server:
             return
         # Whoever is known to have ended a thread, or is another than who works here, may still be missed.
         maybe = same or (None in (pid, root.pid) and root.rank in (None, rank))
         self.handled = self.handled or late or (maybe and not is_child(root))
+        self.step = step
 
     def drop(self) -> None:
         """What was held back was nothing."""

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import replace
 
 from triage.engine.entries import Entry, Key
-from triage.engine.roles import Signs, assign, choose_root, outcome, promote
+from triage.engine.roles import Signs, assign, choose_root, outcome, promote, same_failure
 from triage.engine.signs import Kind
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
 
@@ -87,11 +87,18 @@ class OpenCrash:
         self.entries.append(entry)
         return True
 
-    def give_up_ends(self) -> list[Entry]:
-        """The parents' word of an end that was read before the failure that it is about."""
-        ends = [entry for entry in self.entries if entry.ends_server and entry.kind is Kind.CASCADE]
-        self.entries = [entry for entry in self.entries if entry not in ends]
-        return ends
+    def give_up(self, since: int) -> list[Entry]:
+        """What belongs to the crash that comes next: read after this line and not known from before it, or the parents'
+        word of an end, which may be read before the failure that it is about."""
+        known = [entry for entry in self.entries if entry.start <= since]
+        late = [entry for entry in self.entries if entry.ends_server and entry.kind is Kind.CASCADE]
+        late += [
+            entry
+            for entry in self.entries
+            if entry.start > since and entry not in late and not any(same_failure(entry, other) for other in known)
+        ]
+        self.entries = [entry for entry in self.entries if entry not in late]
+        return late
 
     def open(self) -> bool:
         """Choose the root; True the first time there is one. Id and position are fixed then."""

@@ -264,7 +264,7 @@ class Run:
 
     def _worked_on(self, line: Line, parsed: Parsed) -> None:
         """Something was done for a client while a crash is open."""
-        step = '" 200 OK' not in line.text or '"POST ' in line.text
+        step = self.lanes.serial if '" 200 OK' not in line.text or '"POST ' in line.text else None
         pid = line.pid if line.pid is not None else parsed.pid
         self._burst.worked(pid if not self.lanes.shared(pid) else None, parsed.rank, step=step)
         if self._burst.handled:
