@@ -146,3 +146,13 @@ def test_what_was_raised_since_the_last_step_may_be_the_cause_unless_it_was_hand
     if count < 300:  # a crash keeps no more
         _, last = crashes_of(story.as_json([*lines, *cause, *ended(13_500)]))
         assert (last.outcome, last.root.cause.exception) == (Outcome.FATAL, "RuntimeError")
+
+
+@pytest.mark.parametrize(
+    "lead", ["Exception ignored in: <function Shm.__del__ at 0x7f>", "Task exception was never retrieved"]
+)
+@pytest.mark.parametrize("render", RENDER)
+def test_an_announcement_excuses_one_traceback(lead, render):
+    lines = said(RANKS[3], [lead, HEADER, *IMAGE, HEADER, *GRAMMAR])
+    *_, last = crashes_of(render([*story.starting(), *lines, *story.parent_gives_up(12_100)]))
+    assert last.root.cause.exception == "RuntimeError"

@@ -237,6 +237,8 @@ class Lanes:
             news += self._make_room(lane)
             lane = self._extra(lane)
         lane.body = Traceback(lead or ("" if parsed.headed else self._lead(lane)))
+        if signs.is_request(lane.lead) or signs.is_ignored(lane.lead):
+            lane.lead = ""  # it excuses one traceback, and not what its writer raises next
         lane.body.serial = self.serial
         lane.body.damaged = self.serial - lane.joint <= 2
         lane.body.header(line, text)
