@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from triage.engine import signs
 from triage.engine.dumps import Dump
 from triage.engine.lanes import Report
-from triage.engine.links import CUT
+from triage.engine.links import CUT, telling
 from triage.engine.mixing import Mix
 from triage.engine.signs import Kind, Sign
 from triage.engine.tracebacks import Traceback
@@ -137,7 +137,7 @@ def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, fai
     """Kind, reason, and whether the whole server ended with it."""
     last = links[-1]
     main = _main_program(body) and not bare
-    if any(signs.peer_lost(link.exception, link.message) for link in links):
+    if any(signs.peer_lost(link.exception, link.message) for link in telling(links)):
         return Kind.HINT, "it only tells that another process is gone", main
     if signs.is_request(body.lead):
         return Kind.REQUEST, "one request failed", False

@@ -9,13 +9,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
+from itertools import pairwise
 
+from triage.engine.signs import peer_lost
 from triage.engine.tracelines import engine_frame
 from triage.model import Frame, Link
 
 CUT = "CutTraceback"  # triage's word for frames without their exception
 # What torch's parent of several processes says of one that a signal ended.
 _SIGNALLED = re.compile(r"process \d+ terminated with signal (?P<word>SIG[A-Z]+)")
+# Functions that are called to clean up, and those that wrap others.
+_CLEANUP = re.compile(
+    r"_*(?:close|destroy|clean_?up|shut_?down|tear_?down|release|stop|finalize|disconnect|unregister|terminate|free|"
+    r"kill|abort)(?:_\w+)?$"
+)
+_EXITS = ("__exit__", "__aexit__")
+_WRAPPERS = ("wrapper", "wrapped", "inner", "decorate_context", "_fn")
 
 
 class Joint(IntEnum):
@@ -57,18 +66,46 @@ def chain_of(parts: list[Part], *, headless: bool) -> tuple[Link, ...]:
 
 
 def belongs(inner: Part, outer: Part) -> bool:
-    """Whether `outer`, raised while `inner` was being handled, only passes it on.
+    """Whether `outer`, raised while `inner` was being handled, only passes it on or follows from it.
 
-    Two marks: it quotes the inner message; or it was raised by the very function that had caught the inner one (a
-    wrapper), not by something that function called instead (a fallback that failed in its turn).
+    Three marks: it quotes the inner message; it was raised by the very function that had caught the inner one (a
+    wrapper), not by something that function called instead (a fallback that failed in its turn); or what was called was
+    to clean up.
     """
     quote = (inner.message[0] if inner.message else "").strip()
     if len(quote) >= 8 and quote[:200] in "\n".join(outer.message):
         return True
     if not inner.frames or not outer.frames:
         return True
-    caught, raised = inner.frames[0], outer.frames[-1]
-    return (caught.path, caught.function) == (raised.path, raised.function)
+    caught, raised = _place(inner.frames[0]), _place(outer.frames[-1])
+    return caught == raised or cleaned_up(_link(inner), _link(outer))
+
+
+def cleaned_up(failed: Link, then: Link) -> bool:
+    """Whether `then` is but a clean-up behind a failure that did not succeed either: at the end of a `with` block, by
+    a function whose name says so, or by its own word. A failure that only tells that somebody else is gone is none."""
+    if peer_lost(failed.exception, failed.message):
+        return False
+    if "due to a previous error" in then.message:
+        return True
+    within = {_place(frame) for frame in failed.frames}
+    for caller, frame in pairwise(then.frames):
+        if frame.function in _EXITS and _place(caller) in within:
+            return True
+    caught = _place(failed.frames[0]) if failed.frames else None
+    last = max((n for n, frame in enumerate(then.frames) if _place(frame) == caught), default=len(then.frames))
+    called = next((frame.function for frame in then.frames[last + 1 :] if frame.function not in _WRAPPERS), "")
+    return _CLEANUP.match(called) is not None
+
+
+def telling(links: tuple[Link, ...]) -> tuple[Link, ...]:
+    """The links of a chain that tell of the failure, not of how the clean-up behind it went."""
+    behind = (n for n, (inner, outer) in enumerate(pairwise(links), 1) if cleaned_up(inner, outer))
+    return links[: next(behind, len(links))]
+
+
+def _place(frame: Frame) -> tuple[str, str]:
+    return frame.path, frame.function
 
 
 def _link(part: Part) -> Link:
