@@ -464,12 +464,50 @@ def test_of_a_group_the_others_stand_between_its_first_member_and_itself():
         "malloc(): corrupted top size",
         "corrupted size vs. prev_size",
         "double free or corruption (out)",
+        "free(): invalid next size (fast)",
+        "realloc(): invalid old size",
+        "malloc_consolidate(): invalid chunk size",
+        "tcache_thread_shutdown(): unaligned tcache chunk detected",
+        "*** Error in `python3': double free or corruption (!prev): 0x00005581 ***",
+        "*** stack smashing detected ***: terminated",
+        "*** buffer overflow detected ***: python3 terminated",
+        "*** longjmp causes uninitialized stack frame ***: terminated",
+        "Fatal glibc error: malloc.c:4375 (_int_malloc): assertion failed: chunk_main_arena (fwd)",
+        "The futex facility returned an unexpected error code.",
+        "pthread_mutex_lock: Assertion `mutex->__data.__owner == 0' failed.",
+        "malloc.c:2617: sysmalloc: Assertion `old_size == 0' failed.",
+        "terminate called recursively",
     ],
 )
 def test_an_abort_of_the_c_library_is_one(text):
     head = "[2026-11-29 12:00:12 TP0] Load weight begin. avail mem=138.20 GB"
     assert root_of(head, text, "Aborted (core dumped)").cause.exception == "SIGABRT"
     assert root_of(head, text).cause.message == text
+    raised = story.traceback_lines(story.FRAMES, story.NONE_TYPE)
+    (crash,) = crashes_of("\n".join([head, "Traceback (most recent call last):", *raised, text]).encode())
+    assert [failure.cause.exception for failure in crash.failures] == ["AttributeError", "SIGABRT"]
+
+
+@pytest.mark.parametrize(
+    "text", ["python3: it said Assertion `x' failed.", "free(): 3 GB", "*** detected ***", "calloc() is slow"]
+)
+def test_words_of_the_c_library_alone_are_no_abort(text):
+    assert not crashes_of(f"[2026-11-29 12:00:12 TP0] Load weight begin.\n{text}\n".encode())
+
+
+DIED = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+
+
+def test_a_text_that_ends_with_a_childs_death_and_names_no_reason_says_so():
+    head = "[2026-11-29 12:00:12 TP0] Load weight begin. avail mem=138.20 GB"
+    (crash,) = crashes_of(f"{head}\n[2026-11-29 12:00:14] {DIED}\n".encode())
+    assert (crash.root.cause.exception, crash.root.cause.message) == ("SIGQUIT", DIED)
+    assert (crash.outcome, crash.grade) == (Outcome.UNKNOWN, Grade.CUT)
+
+
+def test_a_childs_death_after_a_stop_that_was_asked_for_is_nothing():
+    stop = "[2026-11-29 12:00:12] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+    assert not crashes_of(f"{stop}\n[2026-11-29 12:00:14] {DIED}\n".encode())
 
 
 @pytest.mark.parametrize(("said", "name"), [("Bus error", "SIGBUS"), ("Illegal instruction", "SIGILL")])

@@ -28,6 +28,7 @@ MAX_STACK = 40
 HANDLED = (Kind.PLAIN, Kind.BARE)  # what a process may go on after
 # Libraries' lines after which a server may go on.
 WARNINGS = ("NcclError", "UserWarning", "ImportError")
+DEATHS = ("sigquit", "dead", "exit")  # signs by which SGLang's processes tell that one of them died
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
 Group = tuple[str | None, str | None, str | None, str]  # host, unit, invocation, uid of a user's unit (else '')
@@ -113,16 +114,13 @@ class Burst:
             return []
         entry = self._entry_of(report.body)
         if report.news is News.OVER:
-            if entry is not None:
-                self._grown(entry, report)
-            return []
+            return self._grown(entry, report) if entry is not None else []
         if report.news is News.LOST:
             lost = lost_entry(report, grew if grew is not None else self.time)
             lost.before, lost.after = self.aside.cut(report.body.start, lost.time)
             return self.add(lost)
         if entry is not None:  # a further link of its chain
-            self._grown(entry, report)
-            return self._amended()
+            return self._grown(entry, report) or self._amended()
         entry = report_entry(report, self.time)
         entry.quoted, entry.own = report.lane.foreign, report.own
         return self.add(entry)
@@ -193,12 +191,16 @@ class Burst:
             if held not in stale:
                 crash.add(held)
         if not crash.open_anyway():
+            died = next((held for held in self._held.entries if held.name in DEATHS), None)
             if gone is not None and stale and self.over:
                 told_of(gone, stale[-1])
                 entry = gone
+            elif entry is None and self.over and died is not None:
+                told_of(died, None)
+                entry = died
             if entry is None:
                 return []
-            if entry is not gone:
+            if entry not in self._held.entries:
                 crash.add(entry)
             crash.open_anyway(entry)
         self.crash = crash
@@ -285,11 +287,16 @@ class Burst:
         known = [*self._held.entries, *(self.crash.entries if self.crash is not None else ())]
         return next((entry for entry in known if entry.body is body), None)
 
-    def _grown(self, entry: Entry, report: Report) -> None:
+    def _grown(self, entry: Entry, report: Report) -> list[CrashEvent]:
+        interrupted = entry.cause.exception == "KeyboardInterrupt"
         refresh(entry, report)
         crash = self.crash
         if crash is not None and crash.root is entry and crash.phase is Phase.UNKNOWN:
             crash.phase = self._phase(entry)
+        if crash is None and entry.kind < Kind.HINT and not interrupted:  # what came later in its chain is a root
+            self._held.entries.remove(entry)
+            return self.open(entry)
+        return []
 
     def _touch(self, entry: Entry) -> None:
         time = entry.time if entry.time is not None else self.time

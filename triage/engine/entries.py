@@ -79,10 +79,11 @@ def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
     )
 
 
-def told_of(end: Entry, warning: Entry) -> None:
+def told_of(end: Entry, warning: Entry | None) -> None:
     """All that a log holds of a failure is that a parent was told of it; `warning`: the last line before, long ago."""
-    end.why = f"{end.why}; what it met is not in this log, whose last warning before is: {warning.texts[0][:200]}"
-    end.cut, end.before = True, warning.lines
+    end.why, end.cut = f"{end.why}; what it met is not in this log", True
+    if warning is not None:
+        end.why, end.before = f"{end.why}, whose last warning before is: {warning.texts[0][:200]}", warning.lines
 
 
 def report_entry(report: Report, now: int | None) -> Entry:

@@ -175,7 +175,7 @@ class Lanes:
             if body is not None and body.waiting and body.feed(line, text, headed=True) is Fate.ALIEN:
                 return False, []  # another thread, or a writer whose name is not known: the frames may go on
             return False, self._ended(lane)
-        native = signs.read(text) if text[:1] in "FtSPdmcf!*" or "signal" in text else None
+        native = signs.read(text) if text[:1] in "FtTSPdmcfprs!*" or "signal" in text else None
         if native is not None and native.kind is signs.Kind.NATIVE:
             return True, self._native(line, text, name, rank, native)
         return self._continue(line, parsed, name)

@@ -196,8 +196,16 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"terminated by (?P<signal>SIG[A-Z]+)[^;]{0,40}); not",
         _supervised,
     ),
-    ("is dead", r"Rank \d+ scheduler is dead|scheduler_\d+ is dead", _cascade("dead", _DIED, ends=True)),
-    ("terminated with", r"Scheduler or DataParallelController \d+ terminated with", _cascade("dead", _DIED, ends=True)),
+    (
+        "is dead",
+        r"Rank \d+ scheduler is dead|scheduler_\d+ is dead",
+        _cascade("dead", _DIED, ends=True, word="ChildDied"),
+    ),
+    (
+        "terminated with",
+        r"Scheduler or DataParallelController \d+ terminated with",
+        _cascade("dead", _DIED, ends=True, word="ChildDied"),
+    ),
     (
         "kill_process_tree",
         r"kill_process_tree called",
@@ -232,7 +240,11 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         _cascade("ncclwatch", "NCCL's watchdog followed"),
     ),
     ("Fatal Python error", r"Fatal Python error: (?P<what>[^(\n]*)", _fault),
-    ("terminate called", r"terminate called (?:after throwing an instance of '(?P<name>[^']*)'|without)", _terminate),
+    (
+        "terminate called",
+        r"terminate called (?:after throwing an instance of '(?P<name>[^']*)'|without|recursively)",
+        _terminate,
+    ),
     ("Segfault encountered", r"!+ Segfault encountered !+", _native("SIGSEGV", "a native handler wrote it")),
     (
         "Segmentation fault",
@@ -247,19 +259,22 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     ("Caught signal", _BEFORE + r"Caught signal 11 \(Segmentation fault", _native("SIGSEGV", "UCX wrote it")),
     ("Caught signal", _BEFORE + r"Caught signal 7 \(Bus error", _native("SIGBUS", "UCX wrote it")),
-    (
-        "corrupt",
-        r"(?:double free or corruption|corrupted (?:size vs|double-linked)|(?:malloc|free|realloc)\(\): .*corrupt)",
-        _native("SIGABRT", "the C library aborted"),
+    *(
+        (anchor, expression, _native("SIGABRT", "the C library aborted"))
+        for anchor, expression in (
+            ("corrupt", r"(?:double free or corruption|corrupted (?:size vs|double-linked))"),
+            ("lloc(): ", r"(?:m|c|re)alloc\(\): [a-z]"),
+            ("free(): ", r"free\(\): [a-z]"),
+            ("(): invalid ", r"(?:malloc_consolidate|munmap_chunk|mremap_chunk)\(\): invalid "),
+            ("shutdown(): ", r"tcache_thread_shutdown\(\): unaligned "),
+            ("*** Error in `", r"\*\*\* Error in `[^']{1,200}': "),
+            (" detected ***", r"\*\*\* [^*]{1,80} detected \*\*\*"),
+            ("***: terminated", r"\*\*\* [^*]{1,80} \*\*\*: terminated"),
+            ("Fatal glibc error: ", r"Fatal glibc error: "),
+            ("futex facility", r"The futex facility returned an unexpected error code"),
+        )
     ),
-    ("tcache", r"(?:malloc|free)\(\): .*tcache", _native("SIGABRT", "the C library aborted")),
     ("Check failed: ", r"Check failed: ", _check),
-    ("invalid pointer", r"(?:munmap_chunk|free)\(\): invalid pointer", _native("SIGABRT", "the C library aborted")),
-    (
-        "invalid size",
-        r"(?:malloc|free|realloc)\(\): invalid (?:size|next size)",
-        _native("SIGABRT", "the C library aborted"),
-    ),
     ("HSA_STATUS_ERROR", _BEFORE + r"HSA_STATUS_ERROR_", _native("SIGABRT", "the ROCm runtime aborted")),
     ("atchdog timeout", r"(?:\w+ )?[Ww]atchdog timeout(?:$| \((?!.*self\.soft=True))", _watchdog),
     (
@@ -295,7 +310,8 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     (
         "Assertion `",
-        r"[\w.-]{1,60}: \S{1,300}\.(?:c|cc|cpp|cxx|h|hpp|cuh?):\d+: .*Assertion `.*' failed\.",
+        r"(?:[\w.-]{1,60}: )?(?:\S{1,300}\.(?:c|cc|cpp|cxx|h|hpp|cuh?):\d+: .*|[a-z_]\w{0,60}: )"
+        r"Assertion `.*' failed\.",
         _native("SIGABRT", "an assertion of a native library failed"),
     ),
     ("Assertion ", r"(?:[^'\"={}\s]{1,300}\.cuh?:\d+: .*)?Assertion `.*(?:failed|`)", _assert),
