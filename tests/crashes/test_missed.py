@@ -80,6 +80,8 @@ def test_a_server_that_hangs_without_its_rank_is_degraded(kind):
     for after in ([], stop):
         (crash,) = crashes_of(story.as_json([*BUSY, *GONE[kind], *quiet(900_000), *after]))
         assert crash.outcome is Outcome.DEGRADED
+    (crash,) = crashes_of(story.as_json([*BUSY, *GONE[kind]]))
+    assert crash.outcome is Outcome.UNKNOWN  # nobody knows whether the unit ended with it
     first, last = crashes_of(story.as_json([*BUSY, *GONE[kind], *quiet(30_000), *story.unit_failed(40_000)]))
     assert (first.outcome, last.outcome, last.follows) == (Outcome.DEGRADED, Outcome.FATAL, first.id)
 

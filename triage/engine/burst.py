@@ -160,10 +160,14 @@ class Burst:
 
     def _unlike(self, entry: Entry) -> bool:
         """Whether something ends here, and what is open was handled: it did not begin with that. A client can have the
-        server print a traceback when it likes."""
-        root = self.crash.root if self.handled and self.crash is not None else None
+        server print a traceback when it likes. Nor does a rank that serves raise what another kind of process did."""
+        root = self.crash.root if self.crash is not None else None
+        if root is None or root.kind not in HANDLED or same_failure(root, entry):
+            return False
+        other = root.pid is not None and root.rank is None and not root.own
+        beside = other and entry.own and entry.kind is Kind.FATAL and self.progress.up
         ends = entry.kind < Kind.HINT and (entry.kind not in HANDLED or is_child(entry))
-        return root is not None and ends and not same_failure(root, entry)
+        return beside or (self.handled and ends)
 
     def open(self, entry: Entry) -> list[CrashEvent]:
         """Open a crash with this failure and all that was held back."""

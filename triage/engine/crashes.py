@@ -90,12 +90,12 @@ class OpenCrash:
     def give_up(self, since: int) -> list[Entry]:
         """What belongs to the crash that comes next: read after this line and not known from before it, or the parents'
         word of an end, which may be read before the failure that it is about."""
-        known = [entry for entry in self.entries if entry.start <= since]
+        known = [entry for entry in self.entries if entry.start <= since or entry is self._root]
         late = [entry for entry in self.entries if entry.ends_server and entry.kind is Kind.CASCADE]
         late += [
             entry
             for entry in self.entries
-            if entry.start > since and entry not in late and not any(same_failure(entry, other) for other in known)
+            if entry not in known and entry not in late and not any(same_failure(entry, other) for other in known)
         ]
         self.entries = [entry for entry in self.entries if entry not in late]
         return late

@@ -145,4 +145,4 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
     if worked:
         return Outcome.DEGRADED if died else Outcome.RECOVERED
     gone = died and root.own and (root.kind is not Kind.HARDWARE or root.name == "oom") and not root.doubtful
-    return Outcome.DEGRADED if gone else Outcome.UNKNOWN
+    return Outcome.DEGRADED if gone and not seen.over else Outcome.UNKNOWN
