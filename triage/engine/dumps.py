@@ -15,6 +15,7 @@ from triage.engine.tracelines import FRAME, MAX_MESSAGE, Form, engine_frame, rea
 from triage.model import Frame, Line, Link
 
 _CXX = re.compile(r"terminate called after throwing an instance of '(?P<name>[^']+)'")
+_HANDLER = "__restore_rt"  # the C library's way into a signal's handler: what failed stands behind it
 _SECTION = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+")
 
 
@@ -67,6 +68,10 @@ class Dump:
         return False
 
     @property
+    def late(self) -> bool:
+        return False
+
+    @property
     def frames(self) -> list[Frame]:
         return self._frames[::-1]
 
@@ -94,6 +99,8 @@ class Dump:
         frame = FRAME.match(bare)
         if frame is not None and (self._current or not self._sections) and len(self._frames) < MAX_FRAMES:
             self._frames.append(read_frame(frame))
+            if self._frames[0].function == _HANDLER:
+                self._frames.clear()
         if bare.lstrip().startswith("what():") and not self._what:
             self._what = bare.split("what():", 1)[1].strip()[:MAX_MESSAGE]
         if len(self.lines) < MAX_LINES:

@@ -17,7 +17,7 @@ from triage.engine.dumps import Dump
 from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
 from triage.engine.tracebacks import ABOVE, TORN, Fate, Stage, Traceback
-from triage.engine.tracelines import FRAME, exception_line, frame_match, header_lead
+from triage.engine.tracelines import FRAME, exception_line, frame_match, header_lead, quotes
 from triage.model import Line
 
 MAX_LANES = 512
@@ -163,7 +163,7 @@ class Lanes:
                 self.tags.add(rank)
         name = (pid, parsed.writer)
         lead = header_lead(text)
-        if lead is not None:
+        if lead is not None and not (lead and not parsed.headed and quotes(text.rstrip()) and self._amid(name, rank)):
             return True, self._header(line, parsed, name, lead)
         if parsed.headed and not self._inside(text, name, rank):
             if self._open and TORN.search(text):
@@ -188,6 +188,12 @@ class Lanes:
                 if lane.body.headed or (begun and FRAME.match(text) is not None):
                     return True
         return False
+
+    def _amid(self, name: Name, rank: str | None) -> bool:
+        """A traceback of this writer has its frames and waits for its exception."""
+        amid = (Stage.FRAME, Stage.SOURCE, Stage.MARKS)
+        bodies = [lane.body for lane in self._open if lane.hears(name, rank)]
+        return any(isinstance(body, Traceback) and body.waiting and body.stage in amid for body in bodies)
 
     def _tear(self, name: Name) -> None:
         """A record of this writer holds what looks like a piece of a traceback, and one is being read."""
@@ -347,7 +353,9 @@ class Lanes:
         return lane
 
     def _lead(self, lane: Lane) -> str:
-        return lane.lead if self.serial - lane.led < LEAD_LINES else ""
+        """What announced the traceback that begins now. It announces no other."""
+        lead, lane.lead = lane.lead, ""
+        return lead if self.serial - lane.led < LEAD_LINES else ""
 
     def _lane(self, name: Name, rank: str | None) -> Lane:
         key = (name, rank, 0)
@@ -363,6 +371,7 @@ class Lanes:
         while (name, rank, n) in self._lanes and self._reading(self._lanes[(name, rank, n)]) and n < MAX_SAME:
             n += 1
         extra = self._lanes[(name, rank, n)] = Lane((name, rank, n), rank, lead=lane.lead, led=lane.led)
+        lane.lead = ""
         return extra
 
     def _make_room(self, lane: Lane) -> list[Report]:
@@ -404,7 +413,8 @@ class Lanes:
         self._open = [other for other in self._open if other is not lane]
         if not body.done and len(body.lines) < 2 and not self.pasted and not signs.FATAL_LEAD.search(body.lead):
             return retold
-        return [*retold, self._report(News.LOST if not body.done else News.OVER, lane, body)]
+        news = News.LOST if not body.done else News.RAISED if body.late else News.OVER
+        return [*retold, self._report(news, lane, body)]
 
     def _report(self, news: News, lane: Lane, body: Traceback | Dump | None = None) -> Report:
         body = body or lane.body

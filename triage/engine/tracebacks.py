@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum, auto
 
+from triage.engine import signs
 from triage.engine.links import CUT, Joint, Part, chain_of
 from triage.engine.signs import PARENTS
 from triage.engine.tracelines import (
@@ -20,6 +21,7 @@ from triage.engine.tracelines import (
     Form,
     exception_line,
     frame_match,
+    quotes,
     read_frame,
 )
 from triage.model import Frame, Line, Link
@@ -54,8 +56,6 @@ _ENDS_MESSAGE = (
     "Exception in callback",
     "Exception ignored ",
     "Task exception was never retrieved",
-    "Process SpawnProcess",
-    "Process ForkProcess",
     "Killed",
     "Current thread 0x",
     "Thread 0x",
@@ -67,6 +67,13 @@ _NAME = re.compile(r"[\w.<>]*$")  # a function as a frame names it
 _PIECE = re.compile(r'File "[^"]*(?:", line \d|$)|\.py", line \d|\[\d{4}-\d\d-\d\d \d\d:|raceback \(most recent')
 TORN = re.compile(r'raceback \(most r|File "[^"]*(?:", line \d|$)|\.py", line \d')
 _WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
+_PROCESS = re.compile(r"Process \S{1,100}:$|Process (?:Spawn|Fork)Process")  # multiprocessing's word before a traceback
+_USER_CODE = "from user code:"  # torch's compiler goes on with the frames of what it compiled
+# A class whose name says nothing, right behind frames. Python prints such a line, and others might.
+_PLAIN_CLASS = re.compile(r"(?P<name>[A-Z][a-z]\w{0,60})(?:: (?P<message>.*))?$")
+_NO_CLASS = frozenset(
+    {"Killed", "Aborted", "Terminated", "Warning", "Info", "Note", "Hint", "Loading", "Error", "Debug"}
+)
 
 
 class Fate(IntEnum):
@@ -97,7 +104,9 @@ class Traceback:
         "_kept",
         "_margin",
         "_message_size",
+        "_nameless",
         "_parts",
+        "_stack",
         "_state",
         "at",
         "damaged",
@@ -105,6 +114,7 @@ class Traceback:
         "headed",
         "headless",
         "heard",
+        "late",
         "lead",
         "lines",
         "lost",
@@ -129,6 +139,7 @@ class Traceback:
         self.headed = False  # whoever logged it put a record's head before each of its lines
         self.glued = False  # a line of it holds pieces of two
         self.damaged = False  # a line of it came without its text, or is missing
+        self.late = False  # its exception was known only when it was over
         self.headless = False  # its first frames came without a header: what stood above them is missing
         self._parts = [Part()]
         self.at = ""  # the last frame's line
@@ -141,6 +152,8 @@ class Traceback:
         self._dead = False
         self._message_size = 0
         self._kept = 0
+        self._stack: list[Frame] | None = None  # where the frames go that its message is quoting
+        self._nameless: tuple[str, str, Line, str] | None = None  # what may be its exception, if no frame follows
 
     @property
     def place(self) -> str:
@@ -223,7 +236,9 @@ class Traceback:
         """Whether an untagged line could be of this traceback, judged by its form alone."""
         if self._dead or self._state == "chain":
             return False
-        return form is not Form.OTHER if self._state == "frames" else form is not Form.FRAME
+        if self._state == "frames":
+            return form is not Form.OTHER
+        return form is not Form.FRAME or self._stack is not None
 
     @property
     def story(self) -> tuple[object, ...]:
@@ -236,6 +251,10 @@ class Traceback:
         return tuple(told)
 
     def end(self) -> Fate:
+        if self._nameless is not None and self._state == "frames" and self.mix is None:
+            name, message, line, text = self._nameless
+            self.late = self.damaged = True  # it is likely, no more
+            self._raise(name, message, line, text)
         self.lost = self.lost or not self._parts[-1].name
         self._dead = True
         return Fate.ENDED
@@ -255,6 +274,7 @@ class Traceback:
             self.glued = self.glued or _NAME.match(frame.function) is None
             if len(part.frames) < MAX_FRAMES:
                 part.frames.append(frame)
+            self._nameless = None
             return Fate.TAKEN
         if headed:
             return self._alien()
@@ -268,17 +288,26 @@ class Traceback:
                 self.source, self.stage = text, Stage.SOURCE
             return Fate.TAKEN
         found = exception_line(unbarred)
-        self.glued = self.glued or _PIECE.search(text) is not None
+        if found is None or not quotes(unbarred):
+            self.glued = self.glued or _PIECE.search(text) is not None
+        else:
+            self._stack = []
         if found is None:
+            plain = _PLAIN_CLASS.match(text) if part.frames and not self._aliens else None
+            if plain is not None and plain["name"] not in _NO_CLASS and signs.read(text) is None:
+                self._nameless = (plain["name"], plain["message"] or "", line, text)
             return self._alien()
-        part.name, first = found
-        part.message = [first]
+        self._raise(*found, line, text)
+        return Fate.RAISED
+
+    def _raise(self, name: str, first: str, line: Line, text: str) -> None:
+        part = self._parts[-1]
+        part.name, part.message = name, [first]
         self._message_size = len(first)
         self._state, self.stage = "message", Stage.EXCEPTION
         self._aliens = 0
         self.keep(line, text)
         self.opened = self.opened or len(self.texts)
-        return Fate.RAISED
 
     def _after(self, line: Line, text: str, *, headed: bool) -> Fate:
         joint = Joint.CAUSE if CAUSE in text else Joint.CONTEXT if CONTEXT in text else None
@@ -289,6 +318,8 @@ class Traceback:
             joint = (Joint.INNER if number == "1" else Joint.NEXT) if number.isdigit() else None
             if joint is None:
                 return Fate.TAKEN
+        if joint is None and not headed and self._quotes(line, text):
+            return Fate.TAKEN
         if joint is None and not headed and self._below(line, text):
             return Fate.TAKEN
         if text.startswith(_TORCHRUN_TRACE) and self._is(_TORCHRUN) and (killed := _SIGNAL.search(text)) is not None:
@@ -319,6 +350,8 @@ class Traceback:
         if short and self._state == "message":
             part.message.append(text)
             self._message_size += len(text)
+            if text == _USER_CODE:
+                self._stack = part.frames
         if short or self.mix is not None:  # what others wrote has to be found again
             self.keep(line, text)
         return Fate.TAKEN
@@ -327,7 +360,25 @@ class Traceback:
     def _foreign(text: str) -> bool:
         """Whether a line begins as no further line of a message does."""
         ends = text.startswith(_ENDS_MESSAGE) or PARENTS.match(text) or FRAME.match(text)
-        return bool(ends or _WARNING.match(text) or _BOX.match(text))
+        return bool(ends or _PROCESS.match(text) or _WARNING.match(text) or _BOX.match(text))
+
+    def _quotes(self, line: Line, text: str) -> bool:
+        """A stack within a message: of what torch compiled, or a library's own, which says what failed behind it."""
+        if self._stack is None:
+            return False
+        if text[:1] in (" ", "\t"):
+            frame = FRAME.match(text)
+            if frame is not None and self._stack is not self.frames:
+                self.glued = self.glued or frame["path"].endswith(".py")  # it may be another writer's
+            if frame is not None and len(self._stack) < MAX_FRAMES:
+                self._stack.append(read_frame(frame))
+            self.keep(line, text)
+            return True
+        part = self._parts[-1]
+        if self._stack is not part.frames and part.message == [HEADER_TEXT]:
+            part.message = []
+        self._stack = None
+        return False
 
     def _below(self, line: Line, text: str) -> bool:
         """A stack typed down below its exception, innermost frame first."""

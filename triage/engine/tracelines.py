@@ -29,7 +29,7 @@ _STACK = re.compile(
     r"(?P<function2>[\w.<>]{1,200}) \((?P<path2>[\w./-]{1,300}\.py):(?P<line2>\d{1,9})\))$"
 )
 _EXCEPTION = re.compile(
-    r"(?P<name>[A-Za-z_]\w{0,120}(?:\.[A-Za-z_]\w{0,120}){0,12})(?:\([\w.]+\)(?=: ))?"
+    r"(?P<name>[A-Za-z_]\w{0,120}(?:\.(?:[A-Za-z_]\w{0,120}|<locals>)){0,12})(?:\([\w.]+\)(?=: ))?"
     r"(?:(?P<args>\(.*\))|: ?(?P<message>.*)|\s*)$",
     re.DOTALL,
 )
@@ -128,6 +128,12 @@ def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
         if match["args"] and plain and last == "Exit":
             return None
     return name, message[:MAX_MESSAGE]
+
+
+def quotes(text: str) -> bool:
+    """Whether an exception's message begins with a traceback of its own, as TVM's do."""
+    found = exception_line(text) if text.endswith(f": T{HEADER}") else None
+    return found is not None and found[1] == f"T{HEADER}"
 
 
 def engine_frame(frames: list[Frame] | tuple[Frame, ...]) -> Frame | None:
