@@ -244,6 +244,8 @@ class Assembler:
         word = manager.read_manager(line, text)
         if word is None:
             return []
+        if word.name == "dump":
+            return self._dumped(line, word, text)
         run = self._run(_group(line), line)
         if line.unit is None:  # a text export: its processes' lines name no unit, so the whole file is one run
             named = manager.manager_unit(text)
@@ -253,6 +255,16 @@ class Assembler:
         events += self._claim(run)
         self._watch(run)
         return events
+
+    def _dumped(self, line: Line, word: manager.Word, text: str) -> list[CrashEvent]:
+        """A process left a core. Its invocation is not always told: whose it is, its own lines tell."""
+        for run in reversed(self._here(line)):
+            whose = run.group[1], run.group[3]
+            if whose == (line.unit, _group(line)[3]) and line.pid is not None and run.lanes.knows(line.pid):
+                events = self._nodes(run, run.manager(line, word, text))
+                self._watch(run)
+                return events
+        return []  # a helper that it started, or nobody's
 
     def _from_kernel(self, line: Line) -> list[CrashEvent]:
         text = parse(line.text).text

@@ -353,9 +353,7 @@ class Lanes:
         return lane
 
     def _lead(self, lane: Lane) -> str:
-        """What announced the traceback that begins now. It announces no other."""
-        lead, lane.lead = lane.lead, ""
-        return lead if self.serial - lane.led < LEAD_LINES else ""
+        return lane.lead if self.serial - lane.led < LEAD_LINES else ""
 
     def _lane(self, name: Name, rank: str | None) -> Lane:
         key = (name, rank, 0)
@@ -371,7 +369,7 @@ class Lanes:
         while (name, rank, n) in self._lanes and self._reading(self._lanes[(name, rank, n)]) and n < MAX_SAME:
             n += 1
         extra = self._lanes[(name, rank, n)] = Lane((name, rank, n), rank, lead=lane.lead, led=lane.led)
-        lane.lead = ""
+        lane.lead = ""  # it is the other's now
         return extra
 
     def _make_room(self, lane: Lane) -> list[Report]:

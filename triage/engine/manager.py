@@ -21,6 +21,14 @@ _GONE = re.compile(r"NVRM: .*(?:fallen off the bus|RmInitAdapter failed)")
 _OOM = re.compile(
     r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]*)\)"
 )
+_SXID = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:[0-9a-fA-F:.]+\): \d+, Fatal\b")
+# A fault that no handler caught. A thread is named by itself and its own number: only a process can be recognised.
+_FAULT = re.compile(
+    r"(?:traps: )?(?P<name>[^\[\]]{1,15})\[(?P<pid>\d+)\]:? "
+    r"(?P<what>segfault|general protection fault|trap invalid opcode|trap divide error)\b.*?"
+    r"(?P<where> in [^\s\[]{1,200})?(?:\[[0-9a-f+,]*\])?$"
+)
+_FAULT_SIGNALS = {"trap invalid opcode": "SIGILL", "trap divide error": "SIGFPE"}
 _OOM_CGROUP = re.compile(r"oom-kill:.*task_memcg=(?P<cgroup>[^,]*),.*pid=(?P<pid>\d+)")
 _ENGINES = ("docker.service", "containerd.service", "crio.service")  # whose container it is they do not tell
 _SERVER_NAMES = ("python", "sglang", "pt_main_thread", "ray::")
@@ -33,7 +41,13 @@ CONTAINED = 94  # an error of the device that only the process with that pid is 
 
 
 def read_kernel(text: str) -> Sign | None:
-    """A kernel line about a GPU or a killed server process, or None."""
+    """A kernel line about a GPU, the switch between them, or a server's process that was killed; else None."""
+    if "SXid" in text:
+        match = _SXID.search(text)
+        if match is None:
+            return None
+        why = "the driver of the switch between the GPUs reported it"
+        return Sign("sxid", Kind.HARDWARE, Role.ROOT, "SXid", text.strip(), why)
     if "Xid" in text:
         match = _XID.search(text)
         if match is not None:
@@ -45,6 +59,11 @@ def read_kernel(text: str) -> Sign | None:
         if match is not None and match["name"].startswith(_SERVER_NAMES):
             why = "the kernel killed it for want of memory"
             return Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text.strip(), why, int(match["pid"]))
+    match = _FAULT.match(text.rstrip())
+    if match is not None and match["name"].startswith(_SERVER_NAMES):
+        word, why = _FAULT_SIGNALS.get(match["what"], "SIGSEGV"), "the kernel ended it"
+        message = f"{match['name']}: {match['what']}{match['where'] or ''}"  # addresses differ from start to start
+        return Sign("fault", Kind.EXIT, Role.ROOT, word, message, why, int(match["pid"]), own=True)
     return None
 
 
@@ -72,6 +91,13 @@ def oom_unit(text: str) -> tuple[int, str] | None:
     parts = match["cgroup"].split("/")
     units = [part for part in parts if part.endswith(".service") and part not in _ENGINES]
     return int(match["pid"]), (units or parts)[-1]
+
+
+def dumped(pid: int, status: str, text: str) -> Sign:
+    """A process of the unit left a core."""
+    word = signal_word(int(status)) if status.isdigit() else "SIGABRT"
+    why = "its core was dumped"
+    return Sign("dump", Kind.EXIT, Role.ROOT, word, text.split("\n", 1)[0].strip(), why, pid)
 
 
 KERNEL_WORDS = ("NVRM", "ut of memory: Kill")  # for the gate: what the kernel's lines hold in a plain log

@@ -18,7 +18,7 @@ from triage.engine.excerpt import Excerpt
 from triage.engine.flow import WINDOW, Flow
 from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
-from triage.engine.manager import Word, read_kernel
+from triage.engine.manager import Word, dumped, read_kernel
 from triage.engine.margin import Margin
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
 from triage.engine.records import Records
@@ -457,6 +457,9 @@ class Run:
         if word.name == "oom":
             why = "the manager: killed for want of memory"
             return self.add_sign(line, Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text, why), text)
+        if word.name == "dump" and line.pid is not None:
+            sign = dumped(line.pid, word.status or "", text)
+            return self.add_sign(kept(line), sign, sign.message)
         if word.name == "overdue" and word.result is not None:
             self.ending.foretell(word.result)
         if word.name == "failed" and self._is_late():

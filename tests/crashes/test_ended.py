@@ -1,0 +1,88 @@
+"""What the kernel and systemd-coredump say of a process of the server that ended in silence."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from tests.crashes.story import MAIN, RANKS, Said
+from triage.engine.signature import sign
+from triage.model import Outcome
+
+RANK = RANKS[2]
+FAULTS = {
+    f"sglang::schedul[{RANK}]: segfault at 18 ip 00007f11 sp 00007ffd error 4 in libx.so[7f10+1000]": "SIGSEGV",
+    f"traps: sglang::schedul[{RANK}] general protection fault ip:7f11 sp:7ffd error:0 in libx.so[7f10+1000]": "SIGSEGV",
+    f"traps: python3[{RANK}] trap invalid opcode ip:7f11 sp:7ffd error:0 in libx.so[7f10+1000]": "SIGILL",
+    f"traps: python3[{RANK}] trap divide error ip:7f11 sp:7ffd error:0 in libx.so[7f10+1000]": "SIGFPE",
+}
+CORE = {"MESSAGE_ID": "fc2e22bc6ee647b6b90729ab34a250b1", "COREDUMP_UNIT": story.UNIT, "COREDUMP_SIGNAL": "11"}
+
+
+def dumped(pid, ms, **fields):
+    about = {**CORE, "COREDUMP_PID": str(pid), "_SYSTEMD_UNIT": "systemd-coredump@1.service", "UNIT": "", **fields}
+    return Said(f"Process {pid} (python3) of user 0 dumped core.\n\nStack trace of thread {pid}:", 1, ms, about)
+
+
+def crash_of(*said):
+    (crash,) = crashes_of(story.as_json([*story.starting(), *said, *story.unit_failed(13_400)]))
+    return crash
+
+
+QUIT = story.parent_gives_up(13_200)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_the_kernel_says_of_a_rank_is_the_root_where_the_rank_said_nothing(fault):
+    crash = crash_of(Said(fault, 0, 13_000), *QUIT)
+    assert (crash.root.cause.exception, crash.root.rank, crash.root.pid) == (FAULTS[fault], "TP2", RANK)
+    assert crash.outcome is Outcome.FATAL
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_addresses_make_no_other_fault(fault):
+    other = (
+        fault.replace("7f11", "7facc4e0").replace("7ffd", "7ff3b2d0").replace("7f10", "7fc2a").replace("at 18", "at 0")
+    )
+    crashes = [crash_of(Said(text, 0, 13_000), *QUIT) for text in (fault, other)]
+    assert len({sign(crash).key for crash in crashes}) == 1
+    assert crashes[0].root.cause.message.endswith(" in libx.so")
+    assert fault in [line.text for line in crashes[0].evidence]
+
+
+def test_what_the_rank_said_itself_says_more():
+    crash = crash_of(*story.rank_crash(12_900, 2), Said(next(iter(FAULTS)), 0, 13_000), dumped(RANK, 13_100), *QUIT)
+    assert crash.root.cause.exception == "AttributeError"
+    crash = crash_of(Said(next(iter(FAULTS)), 0, 12_900), *story.rank_crash(13_000, 2), *QUIT)
+    assert crash.root.cause.exception == "AttributeError"
+
+
+@pytest.mark.parametrize("name", ["sglang::schedul", "python3", "nvcc"])
+def test_a_fault_of_another_process_is_none_of_the_servers(name):
+    crash = crash_of(Said(f"{name}[77777]: segfault at 0 ip 7f11 sp 7ffd error 4 in libx.so[7f10+1]", 0, 13_000), *QUIT)
+    assert (crash.root.cause.exception, crash.root.rank) == ("SIGKILL", None)
+
+
+@pytest.mark.parametrize("run", [{}, {"OBJECT_SYSTEMD_INVOCATION_ID": story.RUN}])
+def test_a_core_of_a_rank_names_it(run):
+    crash = crash_of(dumped(RANK, 13_000, **run), *QUIT)
+    assert (crash.root.cause.exception, crash.root.rank, crash.outcome) == ("SIGSEGV", "TP2", Outcome.FATAL)
+    assert crash.root.cause.message == f"Process {RANK} (python3) of user 0 dumped core."
+
+
+def test_a_core_of_a_helper_is_no_crash():
+    healthy = [*story.starting(), dumped(77_777, 13_000), *story.serving(14_000, 20)]
+    assert not crashes_of(story.as_json(healthy))
+
+
+def test_a_core_in_a_stop_that_was_asked_for_is_no_crash():
+    stop = Said(f"Stopping {story.UNIT}...", 1, 12_000, {"MESSAGE_ID": story.STOPPING, "JOB_TYPE": "stop"})
+    lines = [*story.starting(), stop, Said(next(iter(FAULTS)), 0, 12_500), dumped(RANK, 13_000)]
+    assert not crashes_of(story.as_json([*lines, Said("Bye", MAIN, 13_500)]))
+
+
+def test_a_fatal_error_of_the_switch_between_the_gpus_is_the_root():
+    said = "nvidia-nvswitch2: SXid (PCI:0000:87:00.0): 20034, {}, Link 30 LTSSM Fault Up"
+    crash = crash_of(Said(said.format("Fatal"), 0, 13_000), *story.rank_crash(13_100, 2), *QUIT)
+    assert crash.root.cause.exception == "SXid"
+    crash = crash_of(Said(said.format("Non-fatal"), 0, 13_000), *story.rank_crash(13_100, 2), *QUIT)
+    assert crash.root.cause.exception == "AttributeError"
