@@ -183,6 +183,15 @@ def test_a_missing_or_odd_file_is_an_input_error(tmp_path: Path) -> None:
         open_source(f"journal:{tmp_path / 'odd'}")
 
 
+def test_a_journal_file_is_known_by_its_head_and_from_any_folder(day: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = lines_of(day)
+    monkeypatch.chdir(day.parent)
+    for spec in (str(day), day.name, f"journal:{day.name}"):
+        source = open_source(spec)
+        assert [line for batch in source.batches() for line in batch.lines] == every
+        source.close()
+
+
 def test_without_the_library_the_command_that_brings_it_is_told(day: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "systemd", None)
     with pytest.raises(Unreachable, match=r"libsystemd-dev .* pip install systemd-python"):

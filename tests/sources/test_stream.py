@@ -1,11 +1,15 @@
 """Files of any kind and any ill will: what is read, what is left out, and that it is told."""
 
+import bz2
+import codecs
 import gzip
 import io
 import json
+import random
 import tracemalloc
 
 import pytest
+import zstandard
 
 from tests.crashes import story
 from tests.crashes.scanning import crashes_of
@@ -191,6 +195,82 @@ def test_an_archive_that_breaks_off_early_gives_its_crash_and_says_that_it_is_cu
 def test_what_cannot_be_read_at_all_is_an_error() -> None:
     with pytest.raises(InputError, match="cannot be read"):
         list(StreamSource("x", io.BytesIO(gzip.compress(b"some lines\n" * 9)[:10])).batches())
+
+
+TEXT = story.as_text([*story.story(), *story.serving(20_000, 9_000)])
+
+
+def zstd_frames() -> bytes:
+    """One after the other: with and without size and checksum, one to be skipped, one in blocks, an empty one."""
+    pieces = [TEXT[:5_000], TEXT[5_000:400_000], TEXT[400_000:]]
+    skipped = b"\x50\x2a\x4d\x18" + (9).to_bytes(4, "little") + b"\x00" * 9
+    stream = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
+    packed = [
+        zstandard.ZstdCompressor(write_content_size=False).compress(pieces[0]),
+        skipped,
+        zstandard.ZstdCompressor(write_checksum=True).compress(pieces[1]),
+        zstandard.ZstdCompressor().compress(b""),
+        stream.compress(pieces[2]) + stream.flush(),
+    ]
+    return b"".join(packed)
+
+
+def test_zstd_of_several_frames_is_read_to_its_end() -> None:
+    lines, notices = read(zstd_frames())
+    assert len(lines) == TEXT.count(b"\n")
+    assert notices == []
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 500, 9_000])
+def test_zstd_that_breaks_off_says_so(cut: int) -> None:
+    data = zstd_frames()
+    batches = list(StreamSource("x", io.BytesIO(data[:-cut])).batches())
+    assert any("ended early" in text for batch in batches for text in batch.notices)
+    assert batches[-1].broken
+
+
+def test_a_single_frame_without_its_end_cannot_be_read() -> None:
+    with pytest.raises(InputError, match=r"cannot be read: .*before the end"):
+        read(zstandard.ZstdCompressor().compress(b"some lines\n" * 9)[:-3])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark"),
+    [
+        ("utf-16-le", codecs.BOM_UTF16_LE),
+        ("utf-16-be", codecs.BOM_UTF16_BE),
+        ("utf-16-le", b""),
+        ("utf-16-be", b""),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
+def test_utf_16_is_read_as_the_text_it_is(encoding: str, mark: bytes, pack) -> None:  # type: ignore[no-untyped-def]
+    text = f"[2026-11-29 12:00:00] gr\u00fc\u00dfe \U0001f600\n{story.as_text(story.story()).decode()}"
+    lines, notices = read(pack(mark + text.encode(encoding)))
+    assert [line.text for line in lines] == text.split("\n")[:-1]
+    assert notices == []
+
+
+def test_a_log_that_begins_with_nuls_or_is_short_or_in_another_script_is_text() -> None:
+    for data in (
+        b"\0" * 100_000 + b"line\n",
+        b"\xff\x01\x02\n",
+        "Fehler: \u00fc\u00f6\n".encode("latin-1") * 99,
+        "\u670d\u52a1\u5668\u542f\u52a8\n".encode() * 99,
+    ):
+        lines, _ = read(data)
+        assert lines
+
+
+@pytest.mark.parametrize("data", [random.Random(5).randbytes(70_000), b"PK\x03\x04" + random.Random(6).randbytes(900)])
+def test_bytes_that_are_no_text_are_refused(data: bytes) -> None:
+    with pytest.raises(InputError, match="no text"):
+        read(data)
+
+
+def test_a_journal_file_in_a_pipe_is_refused_with_what_to_type() -> None:
+    with pytest.raises(InputError, match="journal:FILE"):
+        read(gzip.compress(b"LPKSHHRH" + b"\0" * 900))
 
 
 def test_a_container_engines_own_file_is_read() -> None:

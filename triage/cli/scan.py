@@ -43,8 +43,8 @@ def scan(
 ) -> None:
     """Diagnose a log without a database.
 
-    SPEC: a file (text, journal json or export, also gzip, xz, zstd), '-' for stdin, journal:FILE-or-FOLDER, or journal:
-    for the live journal. Without one stdin is read.
+    SPEC: a file (text, journal json or export, also gzip, xz, zstd, bzip2; a journal's own file), '-' for stdin,
+    journal:FILE-or-FOLDER, or journal: for the live journal. Without one stdin is read.
     """
     from triage.document import scan_document
 

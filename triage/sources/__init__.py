@@ -3,6 +3,7 @@ only when that one is asked for, so that scanning a file works without systemd-p
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,7 +27,10 @@ def open_source(
     `cursor` goes on after what was read before; `since` (microseconds UTC) leaves out what is older; `tz` is the zone
     of a text's times that carry none; `follow`: a folder of journals (of other machines, say) is read on as it grows;
     `gate`: lines that cannot matter to whoever reads are only counted, where the source can pass them over.
-    Raises InputError where there is nothing to read, Unreachable without the journal's library."""
+    A file of the journal needs no 'journal:'. Raises InputError where there is nothing to read, Unreachable without the
+    journal's library."""
+    if _is_journal(spec):
+        spec = f"journal:{spec}"
     if spec.startswith("journal:"):
         from triage.sources.journal import JournalSource
 
@@ -41,3 +45,14 @@ def open_source(
     from triage.sources.stream import open_stream
 
     return open_stream(spec, units=units, since=since, tz=tz, gate=gate)
+
+
+def _is_journal(spec: str) -> bool:
+    from triage.sources.bytes import JOURNAL
+
+    path = Path(spec)
+    try:
+        with path.open("rb") if path.is_file() else io.BytesIO() as file:
+            return file.read(len(JOURNAL)) == JOURNAL
+    except (OSError, ValueError):  # ValueError: a NUL in its name
+        return False

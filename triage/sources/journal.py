@@ -322,7 +322,7 @@ class JournalSource:
             elif self._place.is_dir():
                 reader = systemd._Reader(flags=0, path=str(self._place))
             else:
-                reader = systemd._Reader(flags=0, files=[str(self._place)])
+                reader = systemd._Reader(flags=0, files=[str(self._place.absolute())])
         except PermissionError:
             raise _not_permitted(self._place) from None
         except (OSError, ValueError) as error:

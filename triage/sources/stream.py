@@ -1,4 +1,4 @@
-"""Files and stdin as a source: plain text, `journalctl -o json`, `journalctl -o export`, each also gzip, xz or zstd.
+"""Files and stdin as a source: plain text, `journalctl -o json`, `journalctl -o export`, each also packed.
 
 In comes a path or `-`, out go batches of `Line`s; the kind is found by looking at the first bytes. Called by
 `sources.open_source`. It reads as a stream and trusts nothing: a line, a field or a compressed file may be as large
@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from triage.engine.lines import parse
 from triage.model import BROKEN_OFF, EMPTY, Batch, Gate, InputError, Line, Origin
-from triage.sources.bytes import MAX_LINE, Bytes, Notes, archive_errors, decode, unpacked
+from triage.sources.bytes import JOURNAL, MAX_LINE, Bytes, Notes, archive_errors, decode, no_text, unpacked
 from triage.sources.entry import clean, entry_line
 from triage.sources.text import Passage, read_text
 from triage.sources.turning import newest_first, turned
@@ -105,6 +105,13 @@ class StreamSource:
         except archive_errors() as error:
             raise InputError(f"{self.name} cannot be read: {error or type(error).__name__}") from error
         head = data.look()
+        if head.startswith(JOURNAL):
+            raise InputError(f"{self.name} is a journal file: unpack it and give it as 'journal:FILE'")
+        if no_text(head):
+            raise InputError(
+                f"{self.name} is no text: give the log as text or as `journalctl -o export` writes it, plain or packed "
+                "by gzip, xz, zstd or bzip2"
+            )
         if _VERBOSE.match(head):
             raise InputError(f"{self.name} is `journalctl -o verbose`, which is not read: export it with -o json --all")
         kind = "json" if _is_json(head) else "export" if _is_export(head) else "short" if _is_short(head) else "text"
