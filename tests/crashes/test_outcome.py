@@ -51,6 +51,28 @@ def test_teardown_noise_after_a_requested_stop_alarms_nobody():
     assert [c for c in crashes_of(story.as_json(lines)) if c.outcome.value in ALARMING] == []
 
 
+TRACKER = [
+    "Traceback (most recent call last):",
+    '  File "/usr/lib/python3.12/multiprocessing/resource_tracker.py", line 239, in main',
+    "    cache[rtype].remove(name)",
+    "KeyError: '/psm_12ab'",
+]
+
+
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_short])
+def test_what_pythons_cleaner_of_shared_memory_tells_is_no_crash(render):
+    asked = Said(f"[{stamp(20_000)}] SIGTERM received. signum=15 frame=None. Draining requests", MAIN, 20_001)
+    told = [Said(text, MAIN + 9, 20_200) for text in TRACKER]
+    lines = [*story.starting(), *quiet_hours(10_000), *story.stop_asked(20_000), asked, *told, *SIGKILL_ENTRY]
+    assert crashes_of(render(lines)) == []
+
+
+def test_the_same_exception_elsewhere_in_the_server_is_one():
+    body = [text.replace("/usr/lib/python3.12/multiprocessing/resource_tracker", "/srv/x/cache") for text in TRACKER]
+    (crash,) = crashes_of(story.as_json([*story.starting(), *[Said(text, RANKS[1], 12_000) for text in body]]))
+    assert crash.root.cause.exception == "KeyError"
+
+
 def interrupted(lead):
     return [
         f"{lead}Traceback (most recent call last):",
@@ -224,6 +246,25 @@ def test_the_manager_foretells_why_it_ends_the_unit(text, word):
         assert event.crash.root.cause.exception == word
 
 
+def test_what_a_process_writes_that_its_units_watchdog_ends_is_not_the_cause():
+    dump = [
+        "Fatal Python error: Aborted",
+        "Current thread 0x00007f22 (most recent call first):",
+        '  File "/usr/lib/python3.12/selectors.py", line 468 in select',
+        "Extension modules: numpy",
+    ]
+    lines = [
+        *story.starting(),
+        Said(f"{story.UNIT}: Watchdog timeout (limit 5min)!", 1, 400_000),
+        *[Said(text, MAIN, 400_010) for text in dump],
+        *story.unit_failed(400_300, "dumped", "6", "watchdog"),
+    ]
+    for render in (story.as_json, story.as_short):
+        (crash,) = crashes_of(render(lines))
+        assert (crash.root.cause.exception, crash.outcome) == ("WatchdogTimeout", Outcome.FATAL)
+        assert [each.cause.exception for each in crash.failures[1:]] == ["SIGABRT"]
+
+
 def test_lines_that_come_after_the_managers_word_still_belong_to_the_crash():
     crash_lines = story.rank_crash(12_000, 3)
     lines = [*story.starting(), *story.unit_failed(12_001), *[Said(s.text, s.pid, 12_300) for s in crash_lines]]
@@ -343,6 +384,72 @@ def test_the_main_programs_own_exception_is_fatal():
     text = "\n".join(body).replace(f"{story.SITE}/<frozen", "<frozen").encode()
     (crash,) = crashes_of(text)
     assert (crash.outcome, crash.phase) == (Outcome.FATAL, Phase.ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/opt/sglang/bin/sglang",
+        "/usr/local/bin/sglang",
+        "/sgl-workspace/sglang/python/sglang/launch_server.py",
+        f"{story.SITE}/sglang/__main__.py",
+    ],
+)
+def test_the_main_program_is_one_wherever_it_lies(path):
+    head = ["Traceback (most recent call last):", f'  File "{path}", line 8, in <module>', "    sys.exit(main())"]
+    body = story.traceback_lines((("sglang/srt/server_args.py", 812, "__post_init__", "raise"),), "ValueError: no")
+    (crash,) = crashes_of("\n".join([*head, *body]).encode())
+    assert (crash.outcome, crash.phase) == (Outcome.FATAL, Phase.ARGUMENTS)
+
+
+def test_a_module_of_the_engine_that_tells_of_a_failed_import_is_no_main_program():
+    frames = (("sglang/srt/layers/quant.py", 8, "<module>", "import x"),)
+    text = "\n".join(["Traceback (most recent call last):", *story.traceback_lines(frames, "ImportError: no x")])
+    (crash,) = crashes_of(text.encode())
+    assert crash.outcome is Outcome.UNKNOWN
+
+
+def test_a_http_server_that_does_not_come_up_ends_the_server():
+    frames = (("sglang/srt/entrypoints/http_server.py", 188, "lifespan", "await warmup(app)"),)
+    body = [
+        "ERROR:    Traceback (most recent call last):",
+        *story.traceback_lines(frames, "ValueError: no such warm-up"),
+    ]
+    body += ["", "ERROR:    Application startup failed. Exiting."]
+    up = [said for said in story.starting() if "Application" not in said.text and "ready to roll" not in said.text]
+    (crash,) = crashes_of(story.as_text([*up, *[Said(text, MAIN, 9_600) for text in body]]))
+    assert (crash.root.cause.exception, crash.outcome) == ("ValueError", Outcome.FATAL)
+
+
+CHILD = (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 40 + "\nsglang.launch_server FAILED"
+)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "E1129 12:00:12.001000 4100 torch/distributed/elastic/multiprocessing/api.py:882] ",
+        "E1129 12:00:12.001000 4100 torch/distributed/elastic/multiprocessing/api.py:882] [default0] ",
+        "ERROR:torch.distributed.elastic.multiprocessing.api:",
+    ],
+)
+def test_torchruns_word_of_a_dead_rank_is_the_parents(head):
+    frames = (("torch/distributed/launcher/api.py", 270, "launch_agent", "raise ChildFailedError("),)
+    told = ["Traceback (most recent call last):", *story.traceback_lines(frames, CHILD)]
+    died = f"{head}failed (exitcode: -6) local_rank: 2 (pid: 4202) of binary: /usr/bin/python3"
+    lines = [Said(text, MAIN, 12_000) for text in (died, *told)]
+    for render in (story.as_text, story.as_json):
+        (crash,) = crashes_of(render([*story.starting(), *lines]))
+        assert (crash.root.cause.exception, crash.root.pid) == ("SIGABRT", 4202)
+    (crash,) = crashes_of(story.as_json([*story.starting(), *story.rank_crash(11_900, 2), *lines]))
+    assert crash.root.cause.exception == "AttributeError"
+
+
+def test_a_record_that_quotes_torchrun_tells_of_no_rank():
+    told = "failed (exitcode: -6) local_rank: 2 (pid: 4202) of binary: /usr/bin/python3"
+    text = f"[{stamp(12_000)}] Error: torch/distributed/elastic/multiprocessing/api.py:882] {told}"
+    assert crashes_of(story.as_text([*story.starting(), Said(text, MAIN, 12_000)])) == []
 
 
 def test_a_killed_scheduler_is_known_from_its_parent():

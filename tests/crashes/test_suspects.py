@@ -36,6 +36,39 @@ def test_a_rank_is_known_from_the_text_where_no_prefix_names_it():
     assert suspected([waits(rank, prefix="") for rank in range(7)], story.as_json).suspects == ("TP7",)
 
 
+def aborts(rank, ms=12_000):
+    what = (
+        f"  what():  [PG ID 2 PG GUID 3 Rank {rank}] Process group watchdog thread terminated with exception: time-out"
+    )
+    text = "terminate called after throwing an instance of 'c10::DistBackendError'"
+    return [Said(text, RANKS[rank], ms), Said(what, RANKS[rank], ms)]
+
+
+@pytest.mark.parametrize("step", [1, 99])
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_short])
+def test_what_the_ranks_die_of_behind_the_time_out_is_not_its_cause(render, step):
+    ranks = [[waits(rank), *aborts(rank)] for rank in range(8) if rank != 5]
+    crash = suspected(story.interleaved(ranks, step), render)
+    assert crash.suspects == ("TP5",)
+    assert crash.root.rank == "TP0"
+
+
+def test_the_rank_that_an_abort_names_in_its_own_words_is_known():
+    (crash,) = crashes_of(story.as_text([*story.starting(), *aborts(4), *story.parent_gives_up(12_100)]))
+    assert (crash.root.cause.exception, crash.root.rank) == ("c10::DistBackendError", "TP4")
+
+
+def test_an_abort_behind_the_servers_own_watchdog_is_not_its_cause():
+    fired = [
+        Said(f"[{stamp(12_000)} TP{n}] Watchdog timeout (self.watchdog_timeout=300)", RANKS[n], 12_000 + n)
+        for n in range(7)
+    ]
+    abort = [Said("terminate called after throwing an instance of 'c10::Error'", RANKS[1], 12_500)]
+    abort.append(Said("  what():  CUDA error: driver shutting down", RANKS[1], 12_500))
+    (crash,) = crashes_of(story.as_json([*story.starting(), *fired, *abort, *story.unit_failed(12_900)]))
+    assert (crash.root.cause.exception, crash.root.rank) == ("WatchdogTimeout", "TP0")
+
+
 def untagged(lines):
     """The same log without SGLang's own tags: a server of another release, or only the end of a log."""
     return [Said(said.text, said.pid, said.ms) for said in lines if "TP" not in said.text]

@@ -14,6 +14,7 @@ from triage.engine.tracebacks import MAX_FRAMES, MAX_LINES, Fate
 from triage.engine.tracelines import FRAME, MAX_MESSAGE, Form, engine_frame, read_frame
 from triage.model import Frame, Line, Link
 
+_RANK = re.compile(r"\[PG [^\]]{1,80} Rank (?P<rank>\d{1,6})\]")
 _CXX = re.compile(r"terminate called after throwing an instance of '(?P<name>[^']+)'")
 _HANDLER = "__restore_rt"  # the C library's way into a signal's handler: what failed stands behind it
 _SECTION = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+")
@@ -78,6 +79,12 @@ class Dump:
     @property
     def place(self) -> str:
         return self.texts[-1]
+
+    @property
+    def rank(self) -> str | None:
+        """As torch names it, where the exception's own words do."""
+        match = _RANK.match(self._what)
+        return f"rank{match['rank']}" if match is not None else None
 
     def accepts(self, _form: Form) -> bool:
         return True

@@ -6,6 +6,7 @@ In come reports of `engine.lanes` and signs, out go `Entry`s with their kind and
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from triage.engine import signs
@@ -17,6 +18,9 @@ from triage.engine.signs import Kind, Sign
 from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
+
+_STARTED = re.compile(r"/(?:s?bin/[^/]+|launch_\w+\.py|__main__\.py)$")  # which of the engine's files are programs
+_TRACKER = "/multiprocessing/resource_tracker.py"
 
 Key = tuple[str, Kind, int | None, str | None]
 
@@ -119,6 +123,7 @@ def refresh(entry: Entry, report: Report) -> None:
     """The chain of a known failure has grown, or its message."""
     body = report.body
     entry.links = body.chain() or entry.links
+    entry.rank = entry.rank or report.rank
     entry.lines, entry.texts = list(body.lines), body.texts[: body.opened]
     if isinstance(body, Traceback) and entry.kind <= Kind.HINT:
         kind, why, ends = judge_traceback(body, entry.links, bare=entry.kind is Kind.BARE, failed=False)
@@ -144,6 +149,8 @@ def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, fai
         return Kind.REQUEST, "one request failed", False
     if failed:
         return Kind.CASCADE, "the same process had failed before", main
+    if _tracker(body):
+        return Kind.CASCADE, "Python's cleaner of what dead processes left, which only tells it", False
     if bare:
         return Kind.BARE, "an exception line without its traceback", False
     if signs.FATAL_LEAD.search(body.lead):
@@ -162,4 +169,11 @@ def _main_program(body: Traceback) -> bool:
     if not chain_frames:
         return False
     first = chain_frames[0]
-    return first.path.startswith("<frozen runpy>") or (first.function == "<module>" and not is_engine(first.path))
+    started = not is_engine(first.path) or _STARTED.search(first.path) is not None
+    return first.path.startswith("<frozen runpy>") or (first.function == "<module>" and started)
+
+
+def _tracker(body: Traceback) -> bool:
+    """multiprocessing's own process, that goes on whatever befalls it."""
+    frames = body.frames
+    return bool(frames) and frames[0].function == "main" and frames[0].path.endswith(_TRACKER)

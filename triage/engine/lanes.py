@@ -417,7 +417,8 @@ class Lanes:
     def _report(self, news: News, lane: Lane, body: Traceback | Dump | None = None) -> Report:
         body = body or lane.body
         assert body is not None
-        return Report(news, lane, body, lane.pid, self.tag(lane.pid, lane.rank), own=self.own(lane.pid))
+        rank = lane.rank or (body.rank if isinstance(body, Dump) else None)
+        return Report(news, lane, body, lane.pid, self.tag(lane.pid, rank), own=self.own(lane.pid))
 
     def tag(self, pid: int | None, rank: str | None) -> str | None:
         """The rank as SGLang names it: torch's 'rank3' is TP3 where there are such ranks."""

@@ -40,10 +40,10 @@ def _replaces(new: Entry, root: Entry) -> bool:
         return False
     if new.kind is Kind.HARDWARE:
         return True
-    if new.kind is Kind.NATIVE:  # a process that raised or timed out and then aborted did not begin with the abort
-        if root.kind is Kind.COLLECTIVE:
-            return new.pid is not None and root.pid is not None and new.pid != root.pid
-        return root.kind >= Kind.EXIT
+    if new.kind is Kind.NATIVE:  # a process that raised and then aborted did not begin with the abort
+        return root.kind in (Kind.EXIT, Kind.BARE)  # and a time-out had begun minutes before whatever came behind it
+    if new.kind is Kind.EXIT:
+        return root.kind is Kind.BARE
     return root.kind in (Kind.EXIT, Kind.COLLECTIVE, Kind.BARE)
 
 

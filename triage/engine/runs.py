@@ -462,6 +462,11 @@ class Run:
             return self.add_sign(kept(line), sign, sign.message)
         if word.name == "overdue" and word.result is not None:
             self.ending.foretell(word.result)
+            if word.result == "watchdog":  # whatever the process writes then, it was told to end
+                why = "the unit's own watchdog ended it"
+                return self.add_sign(
+                    line, Sign("overdue", Kind.COLLECTIVE, Role.ROOT, "WatchdogTimeout", text, why), text
+                )
         if word.name == "failed" and self._is_late():
             return self._corrected(line, word)
         if word.name in ("exited", "failed", "deactivated"):

@@ -59,7 +59,8 @@ def signal_word(number: int) -> str:
 
 
 def _exited(match: re.Match[str], text: str) -> Sign:
-    """'Subprocess scheduler_0 (pid=7) crashed with exit code -9': -3 is the SIGQUIT that SGLang sends itself."""
+    """'Subprocess scheduler_0 (pid=7) crashed with exit code -9', and torchrun's word for that: -3 is the SIGQUIT that
+    SGLang sends itself."""
     code = int(match["code"])
     pid = int(match["pid"]) if match["pid"] else None
     if code in (-3, 0, 1):
@@ -216,6 +217,17 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         "application shutdown",
         r"Waiting for application shutdown",
         _cascade("shutdown", "the HTTP server went down", ends=True),
+    ),
+    (
+        "startup failed",
+        r"Application startup failed\. Exiting\.",
+        _cascade("startup", "the HTTP server did not come up", ends=True),
+    ),
+    (
+        "failed (exitcode: ",
+        r"(?:E\d{4} [\d:.]+ \d+ |ERROR:)?torch[./]distributed[./]elastic[./]multiprocessing[./]api(?:\.py:\d+\]|:)"
+        r"(?: \[\S{1,80}\]){0,2} ?failed \(exitcode: (?P<code>-?\d+)\) local_rank: \d+ \(pid: (?P<pid>\d+)\) of ",
+        _exited,
     ),
     ("Killed", r"Killed$", _cascade("killed", "the shell's word for the parent's end", ends=True)),
     (
@@ -380,6 +392,7 @@ _TEARDOWN_NAMES = frozenset(
         "ConnectionResetError",
         "ConnectionRefusedError",
         "GeneratorExit",
+        "ChildFailedError",
     }
 )
 _REQUEST_LEAD = re.compile(r"Exception in ASGI application|Exception in callback|Task exception was never retrieved")
