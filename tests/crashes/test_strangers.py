@@ -269,3 +269,29 @@ def test_the_signal_that_torch_names_of_a_process_is_the_root():
     crash = crash_of(*DRIVER, f"{word}signal SIGKILL")
     assert [link.exception for link in crash.root.chain] == ["SIGKILL", word.split(":")[0]]
     assert len(crash_of(*DRIVER, f"{word}exit code 1").root.chain) == 1
+
+
+QUOTED = ("concurrent.futures.process._RemoteTraceback: ", '"""', TRACEBACK[0], *INNER, '"""')
+
+
+@pytest.mark.parametrize("lines", [QUOTED, TRACEBACK])
+def test_a_traceback_below_the_ranks_own_word_is_that_ranks(lines):
+    lead = f"[{story.stamp(12_000)} TP3] Scheduler hit an exception: "
+    said = [story.Said(text, story.MAIN, 12_000) for text in (lead, *lines)]
+    (crash,) = crashes_of(story.as_text([*story.starting(), *said, *story.parent_gives_up(12_100)]))
+    assert (crash.root.rank, crash.ranks) == ("TP3", ("TP3",))
+
+
+def test_of_two_ranks_that_speak_at_once_neither_is_named():
+    leads = [f"[{story.stamp(12_000)} TP{rank}] Scheduler hit an exception: " for rank in (3, 5)]
+    said = [story.Said(text, story.MAIN, 12_000) for text in (*leads, *TRACEBACK)]
+    (crash,) = crashes_of(story.as_text([*story.starting(), *said, *story.parent_gives_up(12_100)]))
+    assert crash.root.rank is None
+
+
+def test_a_traceback_some_lines_below_need_not_be_that_ranks():
+    between = [f"[{story.stamp(12_000)}] a line of another process"] * 4
+    lead = f"[{story.stamp(12_000)} TP3] Scheduler hit an exception: "
+    said = [story.Said(text, story.MAIN, 12_000) for text in (lead, *between, *TRACEBACK)]
+    (crash,) = crashes_of(story.as_text([*story.starting(), *said, *story.parent_gives_up(12_100)]))
+    assert crash.root.rank is None

@@ -22,6 +22,7 @@ from triage.model import Line
 
 MAX_LANES = 512
 MAX_SAME = 128  # tracebacks that are open at once under one name and rank
+NEXT_LINES = 3  # with lines between them that are no frames: what another process raised is quoted behind its name
 LEAD_LINES = 50  # a record announces a traceback that begins at most so many lines below it
 
 Name = tuple[int | None, str]  # pid, and what a supervisor calls the writer
@@ -92,6 +93,7 @@ class Lanes:
     _pids: set[int] = field(default_factory=set)
     _within: int = 0  # so many lines at the beginning are blank or frames' source lines
     _led: int = -LEAD_LINES  # when a traceback was last announced
+    _announcer: Lane | None = None  # by whom; None: by two at once
     tags: set[str] = field(default_factory=set)
     whole: bool = False  # what the process wrote first, or what stood before, was read
     pasted: bool = False  # it is a few lines without a log: then a single frame counts
@@ -237,7 +239,7 @@ class Lanes:
                 if lane.body.header(line, text):
                     self._took(lane, text)
                     return []
-        lane = self._lane(name, parsed.rank)
+        lane = self._lane(name, parsed.rank) if parsed.headed or parsed.rank else self._announced(name)
         news = self._ended(lane) if not self._reading(lane) or parsed.headed else []
         if self._reading(lane):  # another writer without a tag of its own
             news += self._make_room(lane)
@@ -349,8 +351,15 @@ class Lanes:
         if lane is not None and not (lane.lead and signs.goes_on(lane.lead, text)):
             lane.lead, lane.led = lead, self.serial
         if lead:
-            self._led = self.serial
+            two = self.serial - self._led <= NEXT_LINES and self._announcer is not lane
+            self._led, self._announcer = self.serial, None if two else lane
         return lane
+
+    def _announced(self, name: Name) -> Lane:
+        """Whose traceback a header without a tag begins: that of the only rank which said so just before."""
+        lane = self._announcer
+        near = self.serial - self._led <= NEXT_LINES
+        return lane if near and lane is not None and lane.name == name and lane.body is None else self._lane(name, None)
 
     def _lead(self, lane: Lane) -> str:
         return lane.lead if self.serial - lane.led < LEAD_LINES else ""
