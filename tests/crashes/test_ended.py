@@ -69,6 +69,12 @@ def test_a_core_of_a_rank_names_it(run):
     assert crash.root.cause.message == f"Process {RANK} (python3) of user 0 dumped core."
 
 
+@pytest.mark.parametrize("said", [Said(next(iter(FAULTS)), 0, 13_000), dumped(RANK, 13_000)])
+def test_a_rank_that_faulted_is_one_that_is_gone_though_the_server_does_not_end(said):
+    (crash,) = crashes_of(story.as_json([*story.starting(), said, *story.serving(40_000, 3)]))
+    assert (crash.root.cause.exception, crash.root.rank, crash.outcome) == ("SIGSEGV", "TP2", Outcome.DEGRADED)
+
+
 def test_a_core_of_a_helper_is_no_crash():
     healthy = [*story.starting(), dumped(77_777, 13_000), *story.serving(14_000, 20)]
     assert not crashes_of(story.as_json(healthy))

@@ -302,7 +302,7 @@ class Assembler:
             if sign.pid is not None and (
                 run.lanes.knows(sign.pid) or (said.unit is not None and run.name == said.unit and not run.ended)
             ):
-                return run if sign.kind is signs.Kind.HARDWARE or run.failing else None
+                return run if sign.kind <= signs.Kind.EXIT or run.failing else None
         failing = [run for run in here if run.failing and not _foreign(said, run)]
         if len(failing) != 1:
             return None

@@ -141,7 +141,8 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
         if seen.over and seen.ends_server and not worked and not root.quoted and root.kind is not Kind.CASCADE:
             return Outcome.FATAL
         return Outcome.UNKNOWN if not worked else Outcome.RECOVERED
-    died = root.kind in (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL) and not seen.outlived
+    ended = root.kind in (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL) or root.name in ("fault", "dump")
+    died = ended and not seen.outlived
     if worked:
         return Outcome.DEGRADED if died else Outcome.RECOVERED
     gone = died and root.own and (root.kind is not Kind.HARDWARE or root.name == "oom") and not root.doubtful
