@@ -49,9 +49,9 @@ _READERS = (
 )
 # What many words have in common and healthy lines have not: by these they are sought (`automaton.Spots`).
 PIECES = (
-    *("glang", "GLang", "text", "nput", "utput", "prompt", "content", "messages", " line "),
+    *("glang", "GLang", "text", "nput", "utput", "prompt", "content", "messages", " line ", "ready", "nit ", "(): "),
     *("rror", "rrupt", "ailed", "emory", "imeout", "ignal", "atchdog", "fault", "exit", "erminate", "nvalid ", "not "),
-    *("CUDA", "NCCL ", "STATUS_", "received", "apture ", "Load weight", "rocess"),
+    *("CUDA", "NCCL ", "STATUS_", "received", "apture ", "Load weight", "rocess", " dump", "back"),
 )
 CONTEXT = aside.LINES  # lines before one that may begin a traceback are handed on with it
 _BEGINS = tuple(word.encode() for word in tracelines.BEGINS)
