@@ -525,6 +525,15 @@ def test_suppressed_lines_lower_the_grade():
     assert crash["evidence"]["grade"] == "suppressed"
 
 
+def test_a_traceback_that_journald_dropped_the_end_of_is_suppressed_and_not_only_cut():
+    notice = Said(
+        "Suppressed 2350 messages", -1, 12_090, {"MESSAGE_ID": "a596d6fe7bfa4994828e72309e95d61e", "N_DROPPED": "2350"}
+    )
+    lines = [*story.starting(), *story.rank_crash(12_000, 3)[:3], notice, *story.unit_failed(12_500)]
+    (crash,) = documents_of(story.as_export(lines))
+    assert crash["evidence"]["grade"] == "suppressed"
+
+
 def test_a_message_the_exporter_left_out_lowers_the_grade():
     lines = story.rank_crash(12_000, 3)
     data = story.as_json([*story.starting(), *lines, *story.unit_failed(12_500)])

@@ -171,10 +171,7 @@ class Burst:
 
     def open(self, entry: Entry) -> list[CrashEvent]:
         """Open a crash with this failure and all that was held back."""
-        crash = OpenCrash(self._name(), self._phase(entry))
-        for grade, time in self._grade_at.items():
-            if time < 0 or self.time is None or self.time - time < GROUP_QUIET:
-                crash.grade = grade
+        crash = self._new(self._phase(entry))
         for waiting in self._held.take():
             crash.add(waiting)
         crash.add(entry)
@@ -183,13 +180,21 @@ class Burst:
         crash.open()
         return [self._event(Change.OPENED)]
 
+    def _new(self, phase: Phase) -> OpenCrash:
+        """A crash of which lines may be missing that the journal told of just before."""
+        crash = OpenCrash(self._name(), phase)
+        for grade, time in self._grade_at.items():
+            if time < 0 or self.time is None or self.time - time < GROUP_QUIET:
+                crash.grade = grade
+        return crash
+
     def promote(self, entry: Entry | None = None) -> list[CrashEvent]:
         """No root came: open with the best of what was held back, or else with `entry`; nothing if none can be one, or
         if it began with Ctrl-C: then the rest is teardown."""
         first = next((held for held in self._held.entries if held.name != "shutdown"), None)
         if first is not None and first.cause.exception == "KeyboardInterrupt":
             return []
-        crash = OpenCrash(self._name(), self.progress.phase)
+        crash = self._new(self.progress.phase)
         gone, stale = self._stale()
         for held in self._held.entries:
             if held not in stale:

@@ -162,11 +162,13 @@ class OpenCrash:
     def _grade(self, root: Entry) -> Grade:
         if root.doubtful:
             return Grade.MIXED
+        if self.grade is not Grade.COMPLETE:
+            return self.grade  # journald says why something is missing: that tells more than that it is
         if root.cut or any(
             entry.cut and (entry.start < root.start or root.kind is Kind.HINT) for entry in self.entries
         ):
             return Grade.CUT  # what was not read whole and came before it, or says more, may be what began it
-        return self.grade
+        return Grade.COMPLETE
 
 
 def corrected(crash: Crash, end: UnitEnd, alone: Entry | None) -> Crash:
