@@ -70,7 +70,7 @@ def triage() -> None:
 
 def collect_seldom() -> None:
     """Python looks for cycles after 700 new objects, which is made for programs that keep few: rules, a crash's lines
-    and the libraries' own classes are many and stay. It costs 5 % of a start and of a replay, this nothing."""
+    and the libraries' own classes are many and stay. Its searches were one instruction in twenty of a replay."""
     gc.set_threshold(20_000, 20, 50)
 
 
