@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from triage.engine.lines import Parsed, parse
 from triage.engine.tracelines import FRAME, HEADER
 
 MAX = 100
@@ -50,6 +51,20 @@ class Margin:
         if match is None and text.strip():
             self._known = None
         return text[match.end() :] if match is not None else text
+
+    def without(self, parsed: Parsed) -> Parsed:
+        """The line without its margin, behind which a record's head may stand."""
+        text = self.off(parsed.text)
+        if text is parsed.text:
+            return parsed
+        inner = parse(text)
+        return parsed._replace(
+            text=inner.text,
+            headed=parsed.headed or inner.headed,
+            rank=inner.rank or parsed.rank,
+            level=inner.level or parsed.level,
+            stamp=parsed.stamp or inner.stamp,
+        )
 
     def _frame(self, text: str) -> str:
         """A frame with something before it."""
