@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from triage.engine.signs import peer_lost
+from triage.engine.kinds import peer_lost
 from triage.model import Crash, Outcome, Phase
 
 WITHIN = 900_000_000  # microseconds between the end of the one and the other

@@ -15,9 +15,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triage.engine import manager, signs
+from triage.engine import manager
 from triage.engine.burst import GROUP_QUIET, Group
 from triage.engine.crashes import kept
+from triage.engine.kinds import Kind, Sign
 from triage.engine.lines import container, parse
 from triage.engine.milestones import FLAGS, Progress
 from triage.engine.runs import Run
@@ -35,7 +36,7 @@ class _Waiting:
     """A kernel line that has found no crash yet."""
 
     line: Line
-    sign: signs.Sign
+    sign: Sign
     unit: str | None  # the unit or scope that the kernel named with it
     until: int | None
 
@@ -276,7 +277,7 @@ class Assembler:
         sign = manager.read_kernel(text)
         if sign is None:
             return []
-        wait = DEVICE_WAIT if sign.kind is signs.Kind.HARDWARE and sign.name != "oom" else KERNEL_WAIT
+        wait = DEVICE_WAIT if sign.kind is Kind.HARDWARE and sign.name != "oom" else KERNEL_WAIT
         until = line.time + wait if line.time is not None else None
         unit = self._oom_units.pop(sign.pid, None) if sign.pid is not None else None
         said = _Waiting(kept(line), sign, unit, until)
@@ -302,7 +303,7 @@ class Assembler:
             if sign.pid is not None and (
                 run.lanes.knows(sign.pid) or (said.unit is not None and run.name == said.unit and not run.ended)
             ):
-                return run if sign.kind <= signs.Kind.EXIT or run.failing else None
+                return run if sign.kind <= Kind.EXIT or run.failing else None
         failing = [run for run in here if run.failing and not _foreign(said, run)]
         if len(failing) != 1:
             return None
@@ -329,7 +330,7 @@ class Assembler:
             self._kernel.remove(waiting)
             run = self._kernel_run(waiting)
             whole = time is None and waiting.line.n is not None  # a copy of the kernel's log, read to its end
-            if run is None and not whole and (waiting.sign.kind is not signs.Kind.HARDWARE or self._elsewhere(waiting)):
+            if run is None and not whole and (waiting.sign.kind is not Kind.HARDWARE or self._elsewhere(waiting)):
                 continue
             if run is None:
                 run = self._run((waiting.line.host, None, None, ""), waiting.line)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triage.engine import signs
+from triage.engine import leads
 from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment, waited
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
 from triage.engine.entries import Entry, is_child, lost_entry, refresh, report_entry, told_of
+from triage.engine.kinds import Kind
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
 from triage.engine.roles import AFTER, Signs, same_failure
-from triage.engine.signs import Kind
 from triage.engine.suspects import suspects
 from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame
@@ -110,7 +110,7 @@ class Burst:
 
     def report(self, report: Report, grew: int | None = None) -> list[CrashEvent]:
         """What the lanes say of a traceback. `grew`: when one that broke off last did."""
-        if isinstance(report.body, Traceback) and signs.is_ignored(report.body.lead):
+        if isinstance(report.body, Traceback) and leads.is_ignored(report.body.lead):
             return []
         entry = self._entry_of(report.body)
         if report.news is News.OVER:

@@ -10,8 +10,8 @@ import hashlib
 from dataclasses import replace
 
 from triage.engine.entries import Entry, Key
+from triage.engine.kinds import Kind
 from triage.engine.roles import Signs, assign, choose_root, outcome, promote, same_failure
-from triage.engine.signs import Kind
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
 
 MAX_ENTRIES = 300

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from triage.engine.signs import Sign
+from triage.engine.kinds import Sign
 from triage.engine.tracebacks import MAX_FRAMES, MAX_LINES, Fate
 from triage.engine.tracelines import FRAME, MAX_MESSAGE, Form, engine_frame, read_frame
 from triage.model import Frame, Line, Link

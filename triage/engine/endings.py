@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triage.engine.crashes import kept
+from triage.engine.kinds import Sign
 from triage.engine.lines import parse
 from triage.engine.manager import RUNTIME_LIMIT, Word, end_sign
-from triage.engine.signs import Sign
 from triage.model import Crash, Ended, Line, UnitEnd
 
 END_WAIT = 1_000_000  # the last lines of dying processes may come after the manager's entry

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from triage.engine import signs
+from triage.engine import leads
 from triage.engine.dumps import Dump
+from triage.engine.kinds import Kind, Sign, peer_lost
 from triage.engine.lanes import Report
 from triage.engine.links import CUT, telling
 from triage.engine.mixing import Mix
-from triage.engine.signs import Kind, Sign
 from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
@@ -72,7 +72,7 @@ class Entry:
 
 def is_child(entry: Entry) -> bool:
     """Whether it tells that a thread or a process ended with its exception."""
-    return isinstance(entry.body, Traceback) and signs.is_child(entry.body.lead)
+    return isinstance(entry.body, Traceback) and leads.is_child(entry.body.lead)
 
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
@@ -112,7 +112,7 @@ def lost_entry(report: Report, now: int | None) -> Entry:
     body = report.body
     frames = tuple(body.frames)
     link = Link(CUT, "the log ends before the exception", engine_frame(frames), frames)
-    kind = Kind.REQUEST if signs.is_request(body.lead) else Kind.HINT
+    kind = Kind.REQUEST if leads.is_request(body.lead) else Kind.HINT
     name = "cut" if kind is Kind.HINT else "cut-request"  # the one must not fold into the other
     entry = Entry(kind, name, "a traceback without its end", list(body.lines), list(body.texts), (link,))
     entry.rank, entry.pid, entry.cut, entry.time, entry.start = report.rank, report.pid, True, now, body.start
@@ -143,9 +143,9 @@ def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, fai
     """Kind, reason, and whether the whole server ended with it."""
     last = links[-1]
     main = _main_program(body) and not bare
-    if any(signs.peer_lost(link.exception, link.message) for link in telling(links)):
+    if any(peer_lost(link.exception, link.message) for link in telling(links)):
         return Kind.HINT, "it only tells that another process is gone", main
-    if signs.is_request(body.lead):
+    if leads.is_request(body.lead):
         return Kind.REQUEST, "one request failed", False
     if failed:
         return Kind.CASCADE, "the same process had failed before", main
@@ -153,7 +153,7 @@ def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, fai
         return Kind.CASCADE, "Python's cleaner of what dead processes left, which only tells it", False
     if bare:
         return Kind.BARE, "an exception line without its traceback", False
-    if signs.FATAL_LEAD.search(body.lead):
+    if leads.FATAL_LEAD.search(body.lead):
         return Kind.FATAL, "the exception that ended the process", main
     if main:
         return Kind.FATAL, "uncaught in the main program", True

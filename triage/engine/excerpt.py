@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from triage.engine.kinds import Kind, Sign
 from triage.engine.lines import Parsed
-from triage.engine.signs import Kind, Sign
 from triage.model import Line, Role
 
 MAX_LINES = 12

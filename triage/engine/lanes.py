@@ -12,8 +12,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from triage.engine import signs
+from triage.engine import leads, signs
 from triage.engine.dumps import Dump
+from triage.engine.kinds import Kind, Sign
 from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
 from triage.engine.tracebacks import ABOVE, TORN, Fate, Stage, Traceback
@@ -178,7 +179,7 @@ class Lanes:
                 return False, []  # another thread, or a writer whose name is not known: the frames may go on
             return False, self._ended(lane)
         native = signs.read(text) if text[:1] in "FtTSPdmcfprs!*" or "signal" in text else None
-        if native is not None and native.kind is signs.Kind.NATIVE:
+        if native is not None and native.kind is Kind.NATIVE:
             return True, self._native(line, text, name, rank, native)
         return self._continue(line, parsed, name)
 
@@ -245,7 +246,7 @@ class Lanes:
             news += self._make_room(lane)
             lane = self._extra(lane)
         lane.body = Traceback(lead or ("" if parsed.headed else self._lead(lane)))
-        if signs.is_request(lane.lead) or signs.is_ignored(lane.lead):
+        if leads.is_request(lane.lead) or leads.is_ignored(lane.lead):
             lane.lead = ""  # it excuses one traceback, and not what its writer raises next
         lane.body.serial = self.serial
         lane.body.damaged = self.serial - lane.joint <= 2
@@ -254,7 +255,7 @@ class Lanes:
         self._took(lane, text)
         return news
 
-    def _native(self, line: Line, text: str, name: Name, rank: str | None, sign: signs.Sign) -> list[Report]:
+    def _native(self, line: Line, text: str, name: Name, rank: str | None, sign: Sign) -> list[Report]:
         lane = self._mixing.pick(
             [lane for lane in self._open if lane.name == name and isinstance(lane.body, Dump)], text
         )
@@ -346,9 +347,9 @@ class Lanes:
     def _note(self, text: str, name: Name, rank: str | None) -> Lane | None:
         """A record of this writer: it announces a traceback, or takes back what announced one. None: it is of no
         account, and its writer not known."""
-        lead = signs.lead_in(text[:200])
+        lead = leads.lead_in(text[:200])
         lane = self._lane(name, rank) if lead else self._lanes.get((name, rank, 0))
-        if lane is not None and not (lane.lead and signs.goes_on(lane.lead, text)):
+        if lane is not None and not (lane.lead and leads.goes_on(lane.lead, text)):
             lane.lead, lane.led = lead, self.serial
         if lead:
             two = self.serial - self._led <= NEXT_LINES and self._announcer is not lane
@@ -418,7 +419,7 @@ class Lanes:
         body.end()
         lane.body = None
         self._open = [other for other in self._open if other is not lane]
-        if not body.done and len(body.lines) < 2 and not self.pasted and not signs.FATAL_LEAD.search(body.lead):
+        if not body.done and len(body.lines) < 2 and not self.pasted and not leads.FATAL_LEAD.search(body.lead):
             return retold
         news = News.LOST if not body.done else News.RAISED if body.late else News.OVER
         return [*retold, self._report(news, lane, body)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from itertools import pairwise
 
-from triage.engine.signs import peer_lost
+from triage.engine.kinds import peer_lost
 from triage.engine.tracelines import engine_frame
 from triage.model import Frame, Link
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triage.engine.signs import Kind, Sign, signal_word
+from triage.engine.kinds import Kind, Sign, signal_word
 from triage.model import Line, Role, UnitEnd
 
 # ---------------------------------------------------------------- kernel

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triage.engine.entries import Entry
+from triage.engine.kinds import Kind
 from triage.engine.manager import RUNTIME_LIMIT
-from triage.engine.signs import Kind
 from triage.model import Outcome, Role, UnitEnd
 
 TOLERANCE = 2_000_000  # a likelier root counts though it was printed up to two seconds later

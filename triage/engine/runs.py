@@ -16,11 +16,11 @@ from triage.engine.endings import Ending
 from triage.engine.entries import sign_entry
 from triage.engine.flow import WINDOW, Flow
 from triage.engine.invocation import Invocation
+from triage.engine.kinds import Kind, Sign
 from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, dumped, read_kernel
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
-from triage.engine.signs import Kind, Sign
 from triage.engine.tracelines import stack_line
 from triage.model import Change, CrashEvent, Grade, Line, Outcome, Phase, Role
 

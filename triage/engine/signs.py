@@ -9,53 +9,13 @@ The exception words that are triage's own (docs/architecture.md lists them) are 
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
 
+from triage.engine import leads
+from triage.engine.kinds import Kind, Sign, signal_word
 from triage.model import Role
 
-
-class Kind(IntEnum):
-    """What a failure is, the likelier root first."""
-
-    HARDWARE = 0  # kernel: OOM kill, Xid that takes the device away
-    NATIVE = 1  # abort, segmentation fault
-    FATAL = 2  # an exception that ends a process of the server, a usage error, 203/EXEC
-    PLAIN = 3  # any other traceback, a fatal line
-    EXIT = 4  # only the parent's or manager's word that a process ended
-    COLLECTIVE = 5  # a collective timed out, a watchdog fired
-    BARE = 6  # an exception line that nothing stands above
-    HINT = 7  # device asserts, peers lost: a root only where there is no other
-    CASCADE = 8
-    REQUEST = 9  # one request failed, the server goes on
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """What a line says."""
-
-    name: str  # lines of one name fold into one failure
-    kind: Kind
-    role: Role
-    exception: str
-    message: str
-    why: str
-    pid: int | None = None  # the process it is about, where the line says so
-    ends_server: bool = False  # SGLang's own end-of-server line
-    cause: str = ""  # the failure that the line itself names as its cause
-    own: bool = False  # it is that process's alone: to no other can it have done anything
-
-
 _DIED = "the parent saw a process of the server end"
-
-
-def signal_word(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"Signal {number}"
 
 
 def _exited(match: re.Match[str], text: str) -> Sign:
@@ -375,32 +335,7 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
 _ALL = _LINES + tuple(
     (anchor, expression, _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES
 )
-
-# Exceptions that only say that somebody else is gone.
-_PEER_LOST = re.compile(
-    r"Connection closed by peer|Connection reset by peer|gloo/transport|ncclRemoteError|"
-    r"remote process exited or there was a network error|Broken pipe|"
-    r"scheduler died during initialization|Rank \d+ scheduler is dead|monitoredBarrier|"
-    r"NCCL communicator was aborted|recvValue failed|sendBytes failed|"
-    r"See (?:stack trace \(above\)|root cause above)|The actor (?:died unexpectedly|is dead)"
-)
-_TEARDOWN_NAMES = frozenset(
-    {
-        "CancelledError",
-        "KeyboardInterrupt",
-        "BrokenPipeError",
-        "ConnectionResetError",
-        "ConnectionRefusedError",
-        "GeneratorExit",
-        "ChildFailedError",
-    }
-)
-_REQUEST_LEAD = re.compile(r"Exception in ASGI application|Exception in callback|Task exception was never retrieved")
-FATAL_LEAD = re.compile(
-    r"(?:Scheduler|DetokenizerManager|Detokenizer|TpModelWorker\w*|TokenizerManager|ModelTpServer|Controller\w*|"
-    r"DataParallelController|\w*Scheduler\w*|ModelRpcClient) hit an exception|Exception in ModelRpcClient|"
-    r"router init state|Initialization failed"
-)
+WORDS = (*(anchor for anchor, _, _ in _ALL), *leads.WORDS)  # for the gate: no other line is a sign or a lead-in
 
 
 def read(text: str) -> Sign | None:
@@ -411,48 +346,3 @@ def read(text: str) -> Sign | None:
             if match is not None:
                 return make(match, text)
     return None
-
-
-def peer_lost(name: str, message: str) -> bool:
-    """Whether an exception only tells that another process is gone."""
-    last = name.rsplit(".", 1)[-1]
-    if last in _TEARDOWN_NAMES or (last in ("EOFError", "SystemExit") and message in ("", "0")):
-        return True
-    return bool(_PEER_LOST.search(message))
-
-
-_CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread ")
-_IGNORED_LEAD = re.compile(r"Exception ignored (?:in|on|while)\b")
-# What asyncio writes between its announcement and the traceback.
-_BELOW_LEAD = re.compile(r"(?:asyncgen|future|handle|protocol|socket|task|transport): ")
-_LEADS = ("xception", "router init state", "Initialization failed", "Process-")  # each lead-in holds one of them
-WORDS = (*(anchor for anchor, _, _ in _ALL), *_LEADS)  # for the gate: no other line is a sign or a lead-in
-
-
-def lead_in(previous: str) -> str:
-    """The record before a bare traceback header, if it announces the traceback."""
-    if not any(word in previous for word in _LEADS):
-        return ""
-    for pattern in (_REQUEST_LEAD, FATAL_LEAD, _CHILD_LEAD, _IGNORED_LEAD):
-        if pattern.search(previous):
-            return previous
-    return ""
-
-
-def goes_on(lead: str, text: str) -> bool:
-    """Whether a line belongs to the announcement above it."""
-    return _BELOW_LEAD.match(text) is not None and is_request(lead)
-
-
-def is_request(lead: str) -> bool:
-    return bool(_REQUEST_LEAD.search(lead))
-
-
-def is_child(lead: str) -> bool:
-    """Whether a thread or a process ended with what follows."""
-    return bool(_CHILD_LEAD.search(lead))
-
-
-def is_ignored(lead: str) -> bool:
-    """Whether Python passes over what follows: a finalizer raised, and nothing ends with it."""
-    return bool(_IGNORED_LEAD.search(lead))

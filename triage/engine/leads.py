@@ -1,0 +1,51 @@
+"""The record that announces a traceback: what SGLang, asyncio, threading and multiprocessing write above one.
+
+In comes a record's text, out goes whether it announces one, and what that says of it: a request's, a thread's or a
+process's end, or one that Python passes over. Called by `engine.lanes` and by all that judge what was raised. It must
+not read the traceback itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+_REQUEST_LEAD = re.compile(r"Exception in ASGI application|Exception in callback|Task exception was never retrieved")
+FATAL_LEAD = re.compile(
+    r"(?:Scheduler|DetokenizerManager|Detokenizer|TpModelWorker\w*|TokenizerManager|ModelTpServer|Controller\w*|"
+    r"DataParallelController|\w*Scheduler\w*|ModelRpcClient) hit an exception|Exception in ModelRpcClient|"
+    r"router init state|Initialization failed"
+)
+_CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread ")
+_IGNORED_LEAD = re.compile(r"Exception ignored (?:in|on|while)\b")
+# What asyncio writes between its announcement and the traceback.
+_BELOW_LEAD = re.compile(r"(?:asyncgen|future|handle|protocol|socket|task|transport): ")
+WORDS = ("xception", "router init state", "Initialization failed", "Process-")  # each lead-in holds one of them
+
+
+def lead_in(previous: str) -> str:
+    """The record before a bare traceback header, if it announces the traceback."""
+    if not any(word in previous for word in WORDS):
+        return ""
+    for pattern in (_REQUEST_LEAD, FATAL_LEAD, _CHILD_LEAD, _IGNORED_LEAD):
+        if pattern.search(previous):
+            return previous
+    return ""
+
+
+def goes_on(lead: str, text: str) -> bool:
+    """Whether a line belongs to the announcement above it."""
+    return _BELOW_LEAD.match(text) is not None and is_request(lead)
+
+
+def is_request(lead: str) -> bool:
+    return bool(_REQUEST_LEAD.search(lead))
+
+
+def is_child(lead: str) -> bool:
+    """Whether a thread or a process ended with what follows."""
+    return bool(_CHILD_LEAD.search(lead))
+
+
+def is_ignored(lead: str) -> bool:
+    """Whether Python passes over what follows: a finalizer raised, and nothing ends with it."""
+    return bool(_IGNORED_LEAD.search(lead))
