@@ -12,13 +12,14 @@ from enum import IntEnum, auto
 
 from triage.engine import signs
 from triage.engine.links import CUT, Joint, Part, chain_of
-from triage.engine.signs import PARENTS
 from triage.engine.tracelines import (
+    BOX,
     FRAME,
     HEADER,
     LOOSE,
     MAX_MESSAGE,
     Form,
+    ends_message,
     exception_line,
     frame_match,
     quotes,
@@ -46,28 +47,9 @@ _TORCHRUN_FIRST = "Root Cause (first observed failure):"
 _SIGNAL = re.compile(r"Signal \d+ \((?P<word>SIG[A-Z]+)\) received by PID")
 _GROUP_EDGE = re.compile(r"\s*(?:\|\s*)*\+-[+-]*(?:-+ .* -+)?-*$")
 _GROUP_BAR = re.compile(r"\s*(?:\|\s)+\s?")
-_ENDS_MESSAGE = (
-    "terminate called",
-    "Fatal Python error",
-    "usage: ",
-    "Possible solutions",
-    "Exception raised from",
-    "Exception in thread",
-    "Exception in callback",
-    "Exception ignored ",
-    "Task exception was never retrieved",
-    "Killed",
-    "Current thread 0x",
-    "Thread 0x",
-    "frame #",
-    "  what():",
-)
-_BOX = re.compile(r"\+-{8,}\+$")  # a warning in a box
 _NAME = re.compile(r"[\w.<>]*$")  # a function as a frame names it
 _PIECE = re.compile(r'File "[^"]*(?:", line \d|$)|\.py", line \d|\[\d{4}-\d\d-\d\d \d\d:|raceback \(most recent')
 TORN = re.compile(r'raceback \(most r|File "[^"]*(?:", line \d|$)|\.py", line \d')
-_WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
-_PROCESS = re.compile(r"Process \S{1,100}:$|Process (?:Spawn|Fork)Process")  # multiprocessing's word before a traceback
 _USER_CODE = "from user code:"  # torch's compiler goes on with the frames of what it compiled
 # A class whose name says nothing, right behind frames. Python prints such a line, and others might.
 _PLAIN_CLASS = re.compile(r"(?P<name>[A-Z][a-z]\w{0,60})(?:: (?P<message>.*))?$")
@@ -313,7 +295,7 @@ class Traceback:
         joint = Joint.CAUSE if CAUSE in text else Joint.CONTEXT if CONTEXT in text else None
         if joint is None and text.startswith("-- Process ") and text.endswith(REMOTE):
             joint = Joint.INNER
-        if joint is None and "-" in text and _GROUP_EDGE.match(text) and not _BOX.match(text):
+        if joint is None and "-" in text and _GROUP_EDGE.match(text) and not BOX.match(text):
             number = text.strip(" |+-")
             joint = (Joint.INNER if number == "1" else Joint.NEXT) if number.isdigit() else None
             if joint is None:
@@ -337,7 +319,7 @@ class Traceback:
             return Fate.TAKEN
         if not headed and self._goes_on(line, text):
             return Fate.TAKEN
-        if headed or self._foreign(text):
+        if headed or ends_message(text):
             if text.startswith("Possible solutions"):  # advice: seen, never part of the message
                 self.keep(line, text)
                 self._state = "advice"
@@ -355,12 +337,6 @@ class Traceback:
         if short or self.mix is not None:  # what others wrote has to be found again
             self.keep(line, text)
         return Fate.TAKEN
-
-    @staticmethod
-    def _foreign(text: str) -> bool:
-        """Whether a line begins as no further line of a message does."""
-        ends = text.startswith(_ENDS_MESSAGE) or PARENTS.match(text) or FRAME.match(text)
-        return bool(ends or _PROCESS.match(text) or _WARNING.match(text) or _BOX.match(text))
 
     def _quotes(self, line: Line, text: str) -> bool:
         """A stack within a message: of what torch compiled, or a library's own, which says what failed behind it."""

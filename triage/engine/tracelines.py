@@ -1,4 +1,5 @@
-"""What a line can be to a traceback, judged alone: header, frame, source, exception; and which frames are the engine's.
+"""What a line can be to a traceback, judged alone: header, frame, source, exception, the end of a message; and which
+frames are the engine's.
 
 In comes the text of one line with its prefixes off. Called by `engine.tracebacks` and all that tell its lines apart. It
 must not remember anything between two lines.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum, auto
 
+from triage.engine.signs import PARENTS
 from triage.model import Frame
 
 # Ray prints what another process raised without Python's header: 'ray::Engine.run() (pid=77, ip=10.0.0.1)'.
@@ -49,6 +51,26 @@ WORDS = (
     *BEGINS,
     *("Error", "Exception", "Interrupt", "OutOfResources", "Timeout", "Exit", "Failure", ".exc.", "gaierror"),
 )
+# What no further line of a message begins with: other records, other tracebacks.
+_ENDS_MESSAGE = (
+    "terminate called",
+    "Fatal Python error",
+    "usage: ",
+    "Possible solutions",
+    "Exception raised from",
+    "Exception in thread",
+    "Exception in callback",
+    "Exception ignored ",
+    "Task exception was never retrieved",
+    "Killed",
+    "Current thread 0x",
+    "Thread 0x",
+    "frame #",
+    "  what():",
+)
+BOX = re.compile(r"\+-{8,}\+$")  # a warning in a box
+_WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
+_PROCESS = re.compile(r"Process \S{1,100}:$|Process (?:Spawn|Fork)Process")  # multiprocessing's word before a traceback
 _LEAD = re.compile(r"[^\"'={}<>\r]{0,160}$")
 
 
@@ -128,6 +150,12 @@ def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
         if match["args"] and plain and last == "Exit":
             return None
     return name, message[:MAX_MESSAGE]
+
+
+def ends_message(text: str) -> bool:
+    """Whether a line begins as no further line of a message does."""
+    ends = text.startswith(_ENDS_MESSAGE) or PARENTS.match(text) or FRAME.match(text)
+    return bool(ends or _PROCESS.match(text) or _WARNING.match(text) or BOX.match(text))
 
 
 def quotes(text: str) -> bool:
