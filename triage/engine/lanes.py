@@ -19,6 +19,7 @@ from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
 from triage.engine.tracebacks import ABOVE, TORN, Fate, Stage, Traceback
 from triage.engine.tracelines import FRAME, exception_line, frame_match, header_lead, quotes
+from triage.engine.writers import Writers
 from triage.model import Line
 
 MAX_LANES = 512
@@ -83,23 +84,18 @@ class Report:
 
 
 @dataclass(slots=True)
-class Lanes:
-    """All writers of one invocation."""
+class Lanes(Writers):
+    """All writers of one invocation and what each of them is printing."""
 
     _lanes: OrderedDict[Key, Lane] = field(default_factory=OrderedDict)
     _open: list[Lane] = field(default_factory=list)
     _mixing: Mixing = field(default_factory=Mixing)
     serial: int = 0  # of the last line
-    _ranks: dict[int, str | None] = field(default_factory=dict)  # None: several ranks write under this pid
-    _pids: set[int] = field(default_factory=set)
     _within: int = 0  # so many lines at the beginning are blank or frames' source lines
     _led: int = -LEAD_LINES  # when a traceback was last announced
     _announcer: Lane | None = None  # by whom; None: by two at once
-    tags: set[str] = field(default_factory=set)
     whole: bool = False  # what the process wrote first, or what stood before, was read
     pasted: bool = False  # it is a few lines without a log: then a single frame counts
-    front: int | None = None  # the process that takes the requests: it has no rank's work
-    _fronted: int = 0  # so many processes were known when it was met
 
     @property
     def idle(self) -> bool:
@@ -114,35 +110,6 @@ class Lanes:
     def expecting(self) -> bool:
         """A record announced a traceback that may still come."""
         return self.serial - self._led < LEAD_LINES
-
-    def rank_of(self, pid: int | None) -> str | None:
-        return self._ranks.get(pid) if pid is not None else None
-
-    def shared(self, pid: int | None) -> bool:
-        """Several ranks write under it and under no other: a container engine's."""
-        return len(self._ranks) == 1 and self._ranks.get(pid, "") is None if pid is not None else False
-
-    def own(self, pid: int | None) -> bool:
-        """Whether it is known for one rank's process, which takes no requests."""
-        return self.front is not None and pid != self.front and self.rank_of(pid) is not None
-
-    def foreign(self, pid: int | None, rank: str | None) -> bool:
-        """The process that takes the requests writes under the tag of a rank that has a process of its own."""
-        if rank is None or pid is None or pid != self.front:
-            return False
-        return any(other != pid and name == rank for other, name in self._ranks.items())
-
-    def knows(self, pid: int) -> bool:
-        return pid in self._pids
-
-    def meet(self, pid: int | None) -> None:
-        """The process that takes the requests is this."""
-        self.front, self._fronted = pid, len(self._pids)
-
-    @property
-    def apart(self) -> bool:
-        """Its processes were seen to start, each under a pid of its own: one that is not known is not its."""
-        return self.front is not None and len(self._pids) > self._fronted
 
     def pass_blank(self) -> None:
         if self._within == self.serial:
@@ -429,12 +396,3 @@ class Lanes:
         assert body is not None
         rank = lane.rank or (body.rank if isinstance(body, Dump) else None)
         return Report(news, lane, body, lane.pid, self.tag(lane.pid, rank), own=self.own(lane.pid))
-
-    def tag(self, pid: int | None, rank: str | None) -> str | None:
-        """The rank as SGLang names it: torch's 'rank3' is TP3 where there are such ranks."""
-        if rank is not None and not rank.startswith("rank"):
-            return rank
-        known = self.rank_of(pid)
-        if known is None and rank is not None and f"TP{rank[4:]}" in self.tags:
-            known = f"TP{rank[4:]}"
-        return known or rank
