@@ -24,8 +24,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from triage.engine.lines import parse
 from triage.model import BROKEN_OFF, EMPTY, Batch, Gate, InputError, Line, Origin
-from triage.sources.bytes import JOURNAL, MAX_LINE, Bytes, Notes, archive_errors, decode, no_text, unpacked
+from triage.sources.bytes import JOURNAL, MAX_LINE, Bytes, Notes, decode, no_text
 from triage.sources.entry import clean, entry_line
+from triage.sources.packed import archive_errors, unpacked
 from triage.sources.text import Passage, read_text
 from triage.sources.turning import newest_first, turned
 
