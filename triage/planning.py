@@ -39,8 +39,8 @@ from triage.model import (
 )
 from triage.remedy import as_it_stands, plan, plan_rollback
 from triage.rulebase.hints import hinted
-from triage.rulebase.offer import doubted, respelled
 from triage.rulebase.parser import Parser
+from triage.rulebase.spelling import doubted, respelled
 from triage.search import searched
 from triage.settings import Settings
 from triage.shipped import shipped

@@ -16,8 +16,8 @@ from triage.actions.spool import Spool
 from triage.inquiry import Inquiry
 from triage.model import Edit, Pending, Refused, Remedy, Unit, UnitFile
 from triage.remedy import plan
-from triage.rulebase.offer import respelled
 from triage.rulebase.parser import Parser
+from triage.rulebase.spelling import respelled
 from triage.units.dropin import Standing
 from triage.units.unitfile import effective
 

@@ -24,7 +24,7 @@ from triage.configured import configured, logged_beside, noted
 from triage.model import Edit, Plan, Refused, Request, Unit, UnitFile
 from triage.remedy import as_it_stands, plan
 from triage.rulebase.hints import hinted
-from triage.rulebase.offer import respelled
+from triage.rulebase.spelling import respelled
 from triage.units.dropin import Standing, in_force, render
 from triage.units.flagfile import FlagFile, parse
 from triage.units.flags import served, spelled

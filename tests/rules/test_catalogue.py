@@ -14,9 +14,9 @@ from tests.rules.crashes import book, crash, link, rule, write
 from triage.cli import triage
 from triage.model import Edit, Remedy
 from triage.rulebase.catalogue import catalogue
-from triage.rulebase.offer import doubted, respelled
 from triage.rulebase.parser import Parser
 from triage.rulebase.rulecheck import check
+from triage.rulebase.spelling import doubted, respelled
 
 
 # Counted in these releases before, by another program.

@@ -11,7 +11,7 @@ from triage.document import remedy_document
 from triage.model import Outcome, Phase, UnitEnd
 from triage.planning import find_remedy
 from triage.rulebase.evidence import Evidence
-from triage.rulebase.offer import respelled
+from triage.rulebase.spelling import respelled
 
 REMEDY = """remedies:
   - id: cap

@@ -1,8 +1,8 @@
 """SGLang's flags and environment variables by release: what a remedy may use, and how that release spells it.
 
-Read from catalogue/flags.json, which catalogue/build.py writes out of some fifty releases. Called by `offer`, where the
-log tells the release, and by `rulecheck`. For a release between two of its own those two speak, as far as they agree.
-Of a newer, a nightly or an unknown build it says nothing (such a server has to be asked itself).
+Read from catalogue/flags.json, which catalogue/build.py writes out of some fifty releases. Called by `spelling` and
+`offer`, where the log tells the release, and by `rulecheck`. For a release between two of its own those two speak, as
+far as they agree. Of a newer, a nightly or an unknown build it says nothing (such a server has to be asked itself).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Could the edits of a rule be carried out? Asked of what decides when a plan is made, so that check and plan agree.
 
 In: a rule. Out: problems with their place. `edits.check_edit` and `policy.check_name` say what root's side never takes,
-`offer.spelled` what the releases take that a rung is for. Called by `rulecheck`.
+`spelling.spelled` what the releases take that a rung is for. Called by `rulecheck`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from triage.actions.policy import check_name
 from triage.model import Edit, Refused
 from triage.rulebase.catalogue import catalogue
-from triage.rulebase.offer import spelled
 from triage.rulebase.releases import covers
 from triage.rulebase.rule import PLACEHOLDER, EditText, RemedyText, Rule
 from triage.rulebase.rulefile import Problem
+from triage.rulebase.spelling import spelled
 from triage.rulebase.unitproof import stood_in
 from triage.units import directivenames
 from triage.units.edits import check_edit

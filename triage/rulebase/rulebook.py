@@ -17,7 +17,8 @@ import regex
 from triage.automaton import Automaton
 from triage.model import Crash, Match, Near
 from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
-from triage.rulebase.offer import clean, fill, flag_holds, offer
+from triage.rulebase.offer import clean, fill, offer
+from triage.rulebase.options import flag_holds
 from triage.rulebase.releases import covers
 from triage.rulebase.rule import Clause, Pattern, Rule
 from triage.rulebase.rulecache import read_rules

@@ -14,7 +14,8 @@ import regex
 from triage.model import Frame, Link
 from triage.rulebase.anchors import branches, pieces
 from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
-from triage.rulebase.offer import clean, flag_holds
+from triage.rulebase.offer import clean
+from triage.rulebase.options import flag_holds
 from triage.rulebase.releases import covers
 from triage.rulebase.rule import Clause, FlagCondition, FramePattern, Mark, Pattern, Rule
 
