@@ -146,6 +146,8 @@ def test_a_gpu_that_the_journals_kernel_lines_only_hint_at_is_no_crash():
         ("'NoneType' object has no attribute 'feathers'", "ErrorLine"),
         ("argument of type 'NoneType' is not iterable", "ErrorLine"),
         ("the memory capacity is unbalanced.", "ErrorLine"),
+        ("Goose attention only supports even feathers.", "ErrorLine"),
+        ("The nest backend can only be used with geese.", "ErrorLine"),
     ],
 )
 def test_a_pasted_message_is_a_crash_of_unknown_outcome(text, word):
