@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import Result
 
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
-from triage.cli import actions as commands
+from triage import cli
 from triage.model import (
     ActionState,
     Busy,
@@ -335,5 +336,7 @@ def test_remedies_are_found_by_their_id_in_the_document(store: Store, incident: 
 
 
 def test_every_command_is_registered() -> None:
-    for name in ("apply", "rollback", "actions", "verify"):
-        assert getattr(commands, name).name == name
+    for name in cli.VERBS:
+        command = cli.triage.get_command(click.Context(cli.triage), name)
+        assert command is not None
+        assert command.name == name

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, record
-from triage.cli import actions as commands
+from triage.cli import applying as commands
 from triage.model import ActionState, RollbackFailed, Unreachable, VerificationFailed, Verify
 from triage.settings import Guards
 from triage.store import Store

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from triage.cli.options import JSON
 from triage.cli.screen import echo, print_json
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 DAY = 86_400 * 1_000_000
 
 
@@ -37,7 +37,7 @@ def upgrade() -> None:
 
 
 @db.command()
-@_JSON
+@JSON
 def check(as_json: bool) -> None:
     """Is the file sound, and of this version? Exit 1 where it is not."""
     from triage.cli.identity import enter
@@ -100,7 +100,7 @@ def config() -> None:
 
 
 @config.command("check")
-@_JSON
+@JSON
 def check_config(as_json: bool) -> None:
     """All errors at once, each with its file; the secrets and the rules too. Exit 1 on an error."""
     from triage.cli.identity import enter
@@ -125,7 +125,7 @@ def check_config(as_json: bool) -> None:
 
 
 @config.command("show")
-@_JSON
+@JSON
 def show_config(as_json: bool) -> None:
     """What is in force: arguments over TRIAGE_* over files over defaults. Secrets are not shown."""
     from triage.cli.identity import enter
@@ -170,7 +170,7 @@ def echo_toml(values: dict[str, object]) -> None:
 
 
 @click.command()
-@_JSON
+@JSON
 def doctor(as_json: bool) -> None:
     """What is missing on this machine, and the command that mends it. Exit 1 where something is."""
     from triage.cli.checkup import checkup

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triage.cli.options import JSON
 from triage.cli.screen import clean, echo, iso, print_json, table
 
 if TYPE_CHECKING:
     from triage.settings import Settings
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
 def _settings() -> Settings:
@@ -30,7 +29,7 @@ def alerts() -> None:
 
 
 @alerts.command("list")
-@_JSON
+@JSON
 def list_(as_json: bool) -> None:
     """Name, kind, address without its secrets, events, and how many secrets sign."""
     from triage.model import InputError
@@ -67,7 +66,7 @@ def list_(as_json: bool) -> None:
 
 @alerts.command()
 @click.argument("channel", required=False)
-@_JSON
+@JSON
 def test(channel: str | None, as_json: bool) -> None:
     """Send a test message now, to one channel or to all. Exit 1 where one did not arrive."""
     from triage.channels import Message, open_channels

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from triage.cli.options import JSON
 from triage.cli.rules import counted, in_force, load, one, rules
 from triage.cli.screen import echo, print_json
 from triage.model import InputError
@@ -32,7 +33,6 @@ _RULES = click.option(
     help="Another folder of rules, over the shipped ones and the site's.",
 )
 _UNIT = click.option("--unit", "units", multiple=True, metavar="U", help="In a journal: only this unit (a glob).")
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 _RULE = click.argument("rule", metavar="ID")
 _SPEC = click.argument("spec", metavar="SPEC")
 
@@ -42,7 +42,7 @@ _SPEC = click.argument("spec", metavar="SPEC")
 @_SPEC
 @_RULES
 @_UNIT
-@_JSON
+@JSON
 def try_(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...], as_json: bool) -> None:
     """Why a rule matches the crashes of SPEC, or how far each of its conditions got. Exit 1 where it matches none.
 
@@ -109,7 +109,7 @@ def _show(rule: str, crash: Mapping[str, Any]) -> None:
 @_SPEC
 @_RULES
 @_UNIT
-@_JSON
+@JSON
 def backtest(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...], as_json: bool) -> None:
     """What a rule changes for the crashes of SPEC: newly known, taken from another rule, lost, false alarms.
 
@@ -152,7 +152,7 @@ def backtest(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, 
 
 @rules.command()
 @click.argument("incident", metavar="INCIDENT", type=click.IntRange(min=1))
-@_JSON
+@JSON
 def draft(incident: int, as_json: bool) -> None:
     """A first rule for an incident: patterns of its signature, a sample of its evidence, TODOs for the rest."""
     from triage.cli.bundle import masker
@@ -190,7 +190,7 @@ def _problems(name: str, text: str) -> list[str]:
 
 
 def _newest(incident: int) -> Mapping[str, Any]:
-    from triage.cli.incidents import kept
+    from triage.cli.parts import kept
 
     with kept() as (store, _):
         view = store.incident(incident, crash_limit=1)
@@ -239,7 +239,7 @@ def _places(spec: str) -> list[str]:
 
 def _kept() -> Iterator[tuple[str, Crash]]:
     """All crashes in the store, newest first."""
-    from triage.cli.incidents import kept
+    from triage.cli.parts import kept
     from triage.document import crash_of
 
     with kept() as (store, _):

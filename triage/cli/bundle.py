@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from triage.cli.options import JSON
 from triage.cli.screen import clean, print_json
 
 _ADDRESS = re.compile(r"(?<![\w.])(?!127\.0\.0\.1|0\.0\.0\.0)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
@@ -25,7 +26,7 @@ Mask = Callable[[str], str]
 
 @click.command("report")
 @click.argument("number", metavar="INCIDENT", type=click.IntRange(min=1))
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@JSON
 def report(number: int, as_json: bool) -> None:
     """A masked bundle for an upstream bug report, of the newest crash of an incident."""
     from triage.cli.identity import enter

@@ -10,14 +10,13 @@ import time
 
 import click
 
-from triage.cli.incidents import kept
+from triage.cli.options import JSON
+from triage.cli.parts import kept
 from triage.cli.screen import clean, document, echo, iso, moment, print_json, table
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
 @click.group(invoke_without_command=True)
-@_JSON
+@JSON
 @click.pass_context
 def guards(context: click.Context, as_json: bool) -> None:
     """The breaker, and the rules that do nothing unasked. Without a command: `show`."""
@@ -28,7 +27,7 @@ def guards(context: click.Context, as_json: bool) -> None:
 
 
 @guards.command()
-@_JSON
+@JSON
 def show(as_json: bool) -> None:
     """What holds triage back on this host now."""
     with kept() as (store, session):
@@ -87,7 +86,8 @@ def reset(rule: str | None, unit: str | None) -> None:
 def approve(incident: int) -> None:
     """Say yes to the plan that waits for INCIDENT: exactly that one is applied, or nothing."""
     from triage.autonomy import check_same, waiting
-    from triage.cli.actions import follow, hands_here
+    from triage.cli.applying import follow
+    from triage.cli.parts import hands_here
     from triage.model import Refused
     from triage.planning import newest_document
 

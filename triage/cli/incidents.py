@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from triage.cli.options import JSON
+from triage.cli.parts import kept
 from triage.cli.screen import document, echo, moment, print_json, table
 from triage.model import InputError
 
 if TYPE_CHECKING:
-    from triage.cli.identity import Session
     from triage.model import Tried
-    from triage.store import CrashRow, IncidentView, Store
+    from triage.store import CrashRow, IncidentView
 
 SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 STATES = ("open", "regressed", "mitigated", "resolved")
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 _NUMBER = click.argument("number", metavar="N", type=click.IntRange(min=1))
-
-
-@contextmanager
-def kept() -> Iterator[tuple[Store, Session]]:
-    from triage.cli.identity import enter
-    from triage.store import open_store
-
-    session = enter()
-    store = open_store(session.settings)
-    try:
-        yield store, session
-    finally:
-        store.close()
 
 
 def _now() -> int:
@@ -55,7 +41,7 @@ def incidents() -> None:
 @click.option("--all", "everything", is_flag=True, help="Also what was no failure: request errors and the like.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--before", help="The next page: what the page before gave as `next`.")
-@_JSON
+@JSON
 def list_(
     states: tuple[str, ...],
     unit: str | None,
@@ -105,7 +91,7 @@ def list_(
 
 @incidents.command()
 @_NUMBER
-@_JSON
+@JSON
 def show(number: int, as_json: bool) -> None:
     """One incident: what failed, its crashes, its timeline, its actions, its remedies."""
     with kept() as (store, session):
@@ -205,7 +191,7 @@ def _nearest(crash: Mapping[str, Any]) -> None:
 
 @incidents.command()
 @_NUMBER
-@_JSON
+@JSON
 def explain(number: int, as_json: bool) -> None:
     """Why this is the root: the newest crash's failures with their roles, and the lines it rests on."""
     with kept() as (store, _):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from triage.cli.identity import Session
     from triage.dashboard.desk import UnitState
     from triage.request import Requester
     from triage.rulebase.rule import Rule
@@ -18,6 +20,29 @@ if TYPE_CHECKING:
     from triage.worker import Worker
 
 DAY = 86_400_000_000  # microseconds
+
+
+@contextmanager
+def kept() -> Iterator[tuple[Store, Session]]:
+    """The store, and who asked; as user `triage` where triage is installed."""
+    from triage.cli.identity import enter
+    from triage.store import open_store
+
+    session = enter()
+    store = open_store(session.settings)
+    try:
+        yield store, session
+    finally:
+        store.close()
+
+
+@contextmanager
+def hands_here(root: Path | None = None) -> Iterator[tuple[Requester, Session]]:
+    """The hands that plan and file, on this machine or below `root`; and who asked."""
+    with kept() as (store, session):
+        from triage.request import Requester
+
+        yield Requester(session.settings, store, root=root, uid=session.uid, sudo_uid=session.sudo_uid), session
 
 
 def make_worker(settings: Settings, requester: Requester, *, shadow: bool = False) -> Worker:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from triage.cli.options import JSON
+
 if TYPE_CHECKING:
     from triage.rulebase.rule import RemedyText, Rule, Rules
 
@@ -19,7 +21,6 @@ _DIR = click.option(
     type=click.Path(exists=True, path_type=Path),
     help="Another folder of rules, over the shipped ones and the site's.",
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
 @click.group()
@@ -29,7 +30,7 @@ def rules() -> None:
 
 @rules.command("list")
 @_DIR
-@_JSON
+@JSON
 def list_(folders: tuple[Path, ...], as_json: bool) -> None:
     """All rules in force: id, area, severity, first remedy."""
     loaded = load(folders)
@@ -46,7 +47,7 @@ def list_(folders: tuple[Path, ...], as_json: bool) -> None:
 @rules.command()
 @click.argument("rule_id", metavar="ID")
 @_DIR
-@_JSON
+@JSON
 def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
     """One rule in words: what it means, its remedies, its file. ID: of a rule in force, or the path of a rule file."""
     rule, _ = one(rule_id, folders)
@@ -80,7 +81,7 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--sglang", "release", metavar="RELEASE", help="Name the rungs that this release has no words for.")
 @_DIR
-@_JSON
+@JSON
 def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, release: str | None) -> None:
     """Prove rules by their samples and near-misses, all of them without a PATH. Exit 1 where one does not hold.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triage.cli.options import JSON
 from triage.model import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _ALARMING = ("fatal", "degraded", "unknown")
 
 @click.command()
 @click.argument("specs", nargs=-1, metavar="[SPEC]...")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@JSON
 @click.option("--rules", "folders", multiple=True, metavar="DIR", help="More rules, over the shipped and the site's.")
 @click.option("--unit", "units", multiple=True, metavar="U", help="Only this unit (a glob); default sglang*.service.")
 @click.option("--since", metavar="T", help="Leave out what is older: an ISO time, or 2h, 30m, 7d ago.")

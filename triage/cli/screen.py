@@ -21,6 +21,7 @@ TIMES = {  # names of columns that hold microseconds
     *("time", "first_seen", "last_seen", "muted_until", "started", "ended", "changed_at", "opened_at", "closed_at"),
     *("requested_at", "effective_at", "watched_at", "created_at", "read_at"),
 }
+MARKS = {"running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
 WIDE = "WF"  # East Asian width: takes two columns
 STYLES = {
     "critical": "red",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from triage.cli.options import JSON
 from triage.cli.screen import clean, echo, moment, print_json
 from triage.cli.screen import iso as iso_time
 
@@ -19,7 +20,7 @@ COLOURS = {"active": "green", "failed": "red", "activating": "yellow"}
 
 @click.command()
 @click.argument("globs", nargs=-1, metavar="[GLOB]...")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@JSON
 def units(globs: tuple[str, ...], as_json: bool) -> None:
     """SGLang units found, their flags, version and state.
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import click
 
-from triage.cli.actions import DRY, JSON, ROOT, WAIT, YES, hands_here, undo
+from triage.cli.applying import undo
+from triage.cli.options import DRY, JSON, ROOT, WAIT, YES
+from triage.cli.parts import hands_here
 from triage.cli.screen import clean, document, echo, iso, moment, print_json, table
 
 
