@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from triage.actions.policy import Policy
 from triage.model import EMPTY, Edit, Plan, Refused, Remedy, Unit
+from triage.units.arithmetic import satisfied
 from triage.units.directives import Value, held_as, in_words
 from triage.units.dropin import (
     InForce,
@@ -26,7 +27,7 @@ from triage.units.dropin import (
     still_runs,
     told,
 )
-from triage.units.edits import DoesNotFit, Draft, apply_edits, draft, satisfied, with_present
+from triage.units.edits import DoesNotFit, Draft, apply_edits, draft, with_present
 from triage.units.launch import find
 from triage.units.unitfile import Command, digest, drop_in_path, effective, own_drop_in, unit_digest
 

@@ -1,4 +1,4 @@
-"""One edit of one command line or environment, with its arithmetic.
+"""One edit of one command line or environment.
 
 In: the effective unit (`unitfile.Effective`) and the edits of a remedy. Out: a `Draft` that knows what changed, or
 `DoesNotFit` with the reason in words, or `Refused` with what a person has to do. Called by `remedy` (to plan) and by
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from triage.model import Edit, Refused
-from triage.units.directives import Value, held_as
+from triage.units.arithmetic import ARITHMETIC, bounded, computed, satisfied, text_of
 from triage.units.flags import FLAG, NUMBER, SPELLINGS, Flag, flags, long_name, model_is_loose
 from triage.units.launch import Launch, find
 from triage.units.unitfile import Command, Effective
@@ -21,7 +21,6 @@ from triage.units.unitfile import Command, Effective
 OPS = frozenset(("set-flag", "remove-flag", "cap-flag", "scale-flag", "step-flag", "set-env", "unset-env", "set-unit"))
 SEARCH = "search-flag"  # worked out before it is asked for: root never sees one
 TAKES = ("nothing", "value", "list")
-ARITHMETIC = ("cap-flag", "scale-flag", "step-flag")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SETTING = re.compile(r"(Unit|Service|Install)\.[A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0080-\u009f\u2028\u2029\ud800-\udfff]")
@@ -158,7 +157,7 @@ def _told(edit: Edit, state: Draft) -> str:
 
 def instruction(edit: Edit) -> str:
     """The edit in words, for a person who has to make it."""
-    value = "" if edit.value is None else _text(edit.value)
+    value = "" if edit.value is None else text_of(edit.value)
     match edit.op:
         case "set-flag" | "set-env" | "set-unit":
             joint = " " if edit.op == "set-flag" else "="
@@ -228,7 +227,7 @@ def _by_hand(state: Draft, edit: Edit, where: str = "there by hand") -> str:
 
 def _wanted(edit: Edit, present: list[Flag], before: str | None, absent: str) -> str:
     if edit.op == "set-flag":
-        after = "" if edit.value is None else _text(edit.value)
+        after = "" if edit.value is None else text_of(edit.value)
         if present and (not after or before == after):
             raise DoesNotFit(f"{edit.name}{' ' + after if after else ''} is already there")
         if present and bounded(edit):
@@ -247,61 +246,6 @@ def _wanted(edit: Edit, present: list[Flag], before: str | None, absent: str) ->
     if float(after) == float(before):
         raise DoesNotFit(f"{edit.name} {before} is already at its bound")
     return after
-
-
-def bounded(edit: Edit) -> bool:
-    """Whether a value that is set goes one way only: what is beyond it already is left alone."""
-    return edit.op.startswith("set-") and (edit.floor is not None or edit.ceiling is not None)
-
-
-def satisfied(edit: Edit, before: str) -> str | None:
-    """Why a present value is left alone by a `set` with a bound: it is at least the floor, at most the ceiling. A value
-    that is no number says nothing."""
-    if not bounded(edit):
-        return None
-    bounds = (edit.floor, edit.ceiling)
-
-    def number(text: str) -> Value | float | None:
-        if edit.op == "set-unit":
-            return held_as(edit.name, text)
-        return float(text) if NUMBER.fullmatch(text) else None
-
-    present, low, high = number(before), *(None if bound is None else number(_text(bound)) for bound in bounds)
-    if not isinstance(present, int | float) or present < 0:  # -1 stands for 'without one'
-        return None
-    if isinstance(low, int | float) and present >= low:
-        return f"{edit.name} {before} is enough already"
-    if isinstance(high, int | float) and present <= high:
-        return f"{edit.name} {before} is low enough already"
-    return None
-
-
-def computed(edit: Edit, before: str) -> str:
-    """cap: at most the value. scale: times the value. step: plus the value. Whole numbers stay whole."""
-    assert isinstance(edit.value, int | float)
-    present = float(before)
-    match edit.op:
-        case "cap-flag":
-            wanted = min(present, float(edit.value))
-        case "scale-flag":
-            wanted = present * edit.value
-        case _:
-            wanted = present + edit.value
-    if edit.op != "cap-flag":
-        # Both bounds hold whatever the direction: 1.2 stepped down comes to the ceiling at most. A bound never turns
-        # the direction round, though: below its floor a value that was to go down is left alone, not raised.
-        bounded = wanted if edit.floor is None else max(wanted, edit.floor)
-        bounded = bounded if edit.ceiling is None else min(bounded, edit.ceiling)
-        wanted = min(present, bounded) if wanted < present else max(present, bounded)
-    if re.fullmatch(r"-?\d+", before) and not (edit.op == "cap-flag" and wanted != int(wanted)):
-        return str(int(wanted))
-    return _text(round(wanted, 4))
-
-
-def _text(value: str | float) -> str:
-    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    return str(value)
 
 
 def _value(flag: Flag) -> str:
@@ -366,7 +310,7 @@ def _absent(state: Draft, launch: Launch, edit: Edit) -> str:
 
 
 def _edit_environment(state: Draft, edit: Edit) -> Draft:
-    after = None if edit.op == "unset-env" else _text(edit.value if edit.value is not None else "")
+    after = None if edit.op == "unset-env" else text_of(edit.value if edit.value is not None else "")
     given = _given(state, edit)
     if given:
         return given
@@ -393,7 +337,7 @@ def _given(state: Draft, edit: Edit) -> Draft | None:
     except Refused:
         return None
     words = launch.given(edit.name)
-    after = None if edit.op == "unset-env" else _text(edit.value if edit.value is not None else "")
+    after = None if edit.op == "unset-env" else text_of(edit.value if edit.value is not None else "")
     before = words[-1].literal.partition(f"{edit.name}=")[2] if words else None
     if not words:
         if not launch.contained:
@@ -422,7 +366,7 @@ def _given(state: Draft, edit: Edit) -> Draft | None:
 
 def _edit_setting(state: Draft, edit: Edit) -> Draft:
     before = state.settings.get(edit.name, state.base.settings.get(edit.name))
-    after = _text(edit.value if edit.value is not None else "")
+    after = text_of(edit.value if edit.value is not None else "")
     if before == after:
         raise DoesNotFit(f"{edit.name}={after} is already there")
     if before is not None and (why := satisfied(edit, before)) is not None:
