@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from triage.actions.compare import mismatch
+from triage.actions.exchange import Exchange
 from triage.actions.ledger import Ledger, Record
 from triage.actions.place import Place
 from triage.actions.policy import Policy
@@ -65,6 +66,7 @@ class Carrier:
         self.ledger = ledger
         self.manager = manager
         self.place = place
+        self.file = Exchange(place, ledger)
         self.proof = proof
         self.policy = policy
         self.clock = clock
@@ -131,7 +133,7 @@ class Carrier:
                 return self._unit_is_gone(record)
             known = standing(self.ledger.results(), unit.name, self.root, self._uid)
             self._check_unit(request, unit)
-            if request.kind != "apply" and known.digest and not self._digest(unit.name):
+            if request.kind != "apply" and known.digest and not self.file.digest(unit.name):
                 return self._removed_by_hand(record, known)
             check_own_file(unit, known, self.root)
             if request.kind != "rollback" and self.manager.live and self.manager.state(unit.name).stopping:
@@ -152,13 +154,10 @@ class Carrier:
         self._check_readable(unit)
         with record.step("leftovers"):
             self._check_leftovers(record)
-        old = self.place.read(unit.name)
-        if old is not None:
-            self.ledger.save_old(request.action, old)
-            record.keep(old_mode=f"{self.place.mode(unit.name):o}")
+        self.file.save(record)
         record.keep(
             phase="forward",
-            old_digest=self._digest(unit.name),
+            old_digest=self.file.digest(unit.name),
             made_folder="0" if self.place.has_folder(unit.name) else "1",
             folder_is_ours="1" if known.made_folder else "0",
             was=self._was(unit.name),
@@ -221,7 +220,7 @@ class Carrier:
         self._check_unit(request, unit)
         if not any(item.action == request.target for item in known.actions):
             raise Refused(f"{request.target} is not in force on {unit.name}: nothing to undo")
-        path, present = self.place.path(unit.name), self._digest(unit.name)
+        path, present = self.place.path(unit.name), self.file.digest(unit.name)
         if present not in ("", known.digest):
             raise Refused(f"{unit.name} is not known to systemd any more, and {path} was changed by hand: rm {path}")
         self.place.remove(unit.name, folder_too=known.made_folder)  # after a kill only the folder may be left
@@ -262,7 +261,7 @@ class Carrier:
         if request.kind != "rollback" and request.verify and record.kept["was"] == "up":
             self._baseline(record)
         with record.step("write"):
-            self._write(record, rendered.text, unit)
+            self.file.write(record, rendered.text, unit)
         if not self.manager.live:
             state = ActionState.UNVERIFIED if request.kind == "apply" else ActionState.UNDONE
             record.skip("restart", f"files below {self.root} only: nothing is reloaded or restarted")
@@ -342,18 +341,6 @@ class Carrier:
         )
         record.settle(ActionState.UNVERIFIED, text, request.result_digest)
 
-    def _write(self, record: Record, text: str, files: Unit) -> None:
-        unit, now = record.request.unit, self._digest(record.request.unit)
-        if now not in (record.request.result_digest, record.kept["old_digest"]):
-            raise Refused(f"{self.place.path(unit)} was changed by hand while the action was under way")
-        if text and now == record.request.result_digest:
-            return  # written before the kill
-        if text:
-            self.place.make_folder(unit)
-            self.place.write(unit, text.encode("utf-8", "surrogateescape"), mode(files), may_read(files))
-        else:
-            self.place.remove(unit, folder_too=record.kept["folder_is_ours"] == "1")
-
     def _compare(self, unit: str, state: Draft) -> None:
         why = mismatch(state, self.manager.loaded(unit))
         if why:
@@ -399,7 +386,7 @@ class Carrier:
     def _stays(self, record: Record, reason: Exception) -> bool:
         """An undoing whose file is written stays undone, even if the unit does not come up: so it was asked."""
         request = record.request
-        if request.kind != "rollback" or self._digest(request.unit) != request.result_digest:
+        if request.kind != "rollback" or self.file.digest(request.unit) != request.result_digest:
             return False
         record.measure(well="no")
         record.settle(ActionState.UNDONE, f"{request.target} is undone, but {reason}", request.result_digest)
@@ -408,17 +395,17 @@ class Carrier:
     def _untouched(self, record: Record, reason: Exception) -> bool:
         """Nothing was written and nothing reloaded: that is a refusal, and nobody needs a restart for it."""
         reloaded = any(step.name == "reload" for step in record.result.steps)
-        if reloaded or self._digest(record.request.unit) != record.kept["old_digest"]:
+        if reloaded or self.file.digest(record.request.unit) != record.kept["old_digest"]:
             return False
         with contextlib.suppress(OSError):
-            self._restore(record)  # the folder that may have been made for it goes
+            self.file.restore(record)  # the folder that may have been made for it goes
         record.settle(ActionState.REFUSED, f"{reason}: nothing was changed", record.kept["old_digest"])
         return True
 
     def _back(self, record: Record) -> None:
         request, reason = record.request, record.kept["reason"]
         with record.step("restore"):
-            self._restore(record)
+            self.file.restore(record)
         if not self.manager.live:
             record.settle(ActionState.ROLLED_BACK, f"{reason}; the old file is back", record.kept["old_digest"])
             return
@@ -444,7 +431,7 @@ class Carrier:
 
     def _stuck(self, record: Record, text: str) -> None:
         """Neither forward nor back. While the file is not the old one, the action stays in force."""
-        request, now = record.request, self._digest(record.request.unit)
+        request, now = record.request, self.file.digest(record.request.unit)
         if request.kind == "apply" and now not in ("", record.kept["old_digest"]):
             record.measure(**{STANDS: "yes"})
             undo = f"triage rollback {request.action}" + (f" --root {self.root}" if self.root else "")
@@ -457,24 +444,6 @@ class Carrier:
             record.settle(ActionState.UNDONE, f"{request.target} is undone, but {text}", now)
             return
         record.settle(ActionState.ROLLBACK_FAILED, text, now)
-
-    def _restore(self, record: Record) -> None:
-        unit, now, old = record.request.unit, self._digest(record.request.unit), record.kept["old_digest"]
-        if now == old:
-            if not old:  # nothing was written yet, but the folder may have been made
-                self.place.remove(unit, folder_too=record.kept["made_folder"] == "1")
-            return
-        if now != record.request.result_digest:
-            raise Refused(f"{self.place.path(unit)} was changed by hand meanwhile: it is left as it is")
-        if not old:
-            self.place.remove(unit, folder_too=record.kept["made_folder"] == "1")
-            return
-        data = self.ledger.old(record.request.action)
-        if data is None or digest(data.decode("utf-8", "surrogateescape")) != old:
-            raise Refused("the saved bytes are gone")
-        self.place.make_folder(unit)
-        readers = tuple(filter(None, record.kept.get("readers", "").split(",")))
-        self.place.write(unit, data, int(record.kept["old_mode"], 8), readers)
 
     def _close_target(self, record: Record) -> None:
         """What was undone says so in its own result too."""
@@ -490,10 +459,6 @@ class Carrier:
             standing_still = stuck or result.state in (ActionState.VERIFIED, ActionState.UNVERIFIED)
             if theirs and standing_still and (by_hand or other.action == request.target):
                 self.ledger.write_result(replace(result, state=ActionState.UNDONE))
-
-    def _digest(self, unit: str) -> str:
-        data = self.place.read(unit)
-        return "" if data is None else digest(data.decode("utf-8", "surrogateescape"))
 
 
 def _attempts(record: Record) -> int:
