@@ -6,6 +6,7 @@ A scenario is a list of `Said`: who wrote what, when. The renderers turn it into
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -225,3 +226,14 @@ def story() -> list[Said]:
     """The crash that triage was born from: loaded, ready, and the first request kills all eight ranks."""
     crash = interleaved([rank_crash(12_000, rank) for rank in range(8)])
     return [*starting(), *serving(10_000, 10), *crash, *parent_gives_up(12_200), *unit_failed(12_400)]
+
+
+def shuffled(lanes, seed):
+    """Each writer's lines stay in order, the writers take turns at random."""
+    pick = random.Random(seed)
+    rest = [list(lane) for lane in lanes]
+    out = []
+    while any(rest):
+        lane = pick.choice([lane for lane in rest if lane])
+        out.append(lane.pop(0))
+    return out

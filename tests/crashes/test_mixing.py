@@ -18,16 +18,6 @@ OTHER = (
 PEER = "RuntimeError: NCCL error: unhandled system error"
 
 
-def shuffled(lanes, seed):
-    pick = random.Random(seed)
-    rest = [list(lane) for lane in lanes]
-    out = []
-    while any(rest):
-        lane = pick.choice([lane for lane in rest if lane])
-        out.append(lane.pop(0))
-    return out
-
-
 def ranked(rank, last=story.NONE_TYPE, frames=story.FRAMES, pid=None):
     head = f"[{story.stamp(12_000)} TP{rank}] Scheduler hit an exception: Traceback (most recent call last):"
     return [Said(text, pid or 5000 + rank, 12_000) for text in [head, *story.traceback_lines(frames, last)]]
@@ -52,7 +42,7 @@ def wanted(rank, last, frames):
 def test_ranks_that_print_the_same_are_recovered_exactly(ranks, road):
     for seed in range(3):
         pid = 4100 if road == "one-pid" else None
-        lines = shuffled([ranked(rank, pid=pid) for rank in range(ranks)], seed)
+        lines = story.shuffled([ranked(rank, pid=pid) for rank in range(ranks)], seed)
         crashes = crashes_of(story.as_text(lines) if road == "text" else story.as_json(lines))
         assert told(crashes) == sorted(wanted(rank, story.NONE_TYPE, story.FRAMES) for rank in range(ranks))
         assert [crash.grade for crash in crashes] == [Grade.COMPLETE]
@@ -61,7 +51,7 @@ def test_ranks_that_print_the_same_are_recovered_exactly(ranks, road):
 def test_ranks_that_differ_are_recovered_exactly_by_their_pids():
     for seed in range(5):
         lanes = [ranked(0), *[ranked(rank, PEER, OTHER) for rank in range(1, 8)]]
-        crashes = crashes_of(story.as_json(shuffled(lanes, seed)))
+        crashes = crashes_of(story.as_json(story.shuffled(lanes, seed)))
         want = [wanted(0, story.NONE_TYPE, story.FRAMES), *[wanted(rank, PEER, OTHER) for rank in range(1, 8)]]
         assert told(crashes) == sorted(want)
         assert [crash.grade for crash in crashes] == [Grade.COMPLETE]
@@ -71,7 +61,7 @@ def test_ranks_that_differ_and_take_turns_without_names_are_never_wrong_with_a_g
     want = sorted([wanted(0, story.NONE_TYPE, story.FRAMES), *[wanted(rank, PEER, OTHER) for rank in range(1, 8)]])
     for seed in range(30):
         lanes = [ranked(0), *[ranked(rank, PEER, OTHER) for rank in range(1, 8)]]
-        crashes = crashes_of(story.as_text(shuffled(lanes, seed)))
+        crashes = crashes_of(story.as_text(story.shuffled(lanes, seed)))
         assert told(crashes) == want or [crash.grade for crash in crashes] == [Grade.MIXED]
 
 
@@ -105,7 +95,7 @@ def test_frames_that_come_again_and_again_are_put_in_their_order():
     frames = layered(5)
     want = sorted(wanted(rank, story.NONE_TYPE, frames) for rank in range(8))
     for seed in range(6):
-        lines = shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
+        lines = story.shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
         crashes = crashes_of(story.as_text([*lines, *story.parent_gives_up(12_500)]))
         assert (told(crashes), [crash.grade for crash in crashes]) == (want, [Grade.COMPLETE])
 
@@ -117,7 +107,7 @@ def test_the_short_way_finds_what_the_search_finds(cut, monkeypatch):
     for straight in (alike._straight, lambda *_: None):
         monkeypatch.setattr(alike, "_straight", straight)
         for seed, frames in enumerate((story.FRAMES, story.FRAMES, layered(3), layered(2))):
-            mixed = shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
+            mixed = story.shuffled([ranked(rank, frames=frames) for rank in range(8)], seed)
             crashes = crashes_of(story.as_text(mixed[: int(len(mixed) * cut)]))
             ways.append([told(crashes), [crash.grade for crash in crashes]])
     assert ways[:4] == ways[4:]
@@ -192,7 +182,7 @@ def chained(rank):
 def test_chains_and_messages_of_many_lines_are_recovered_exactly(ranks):
     (alone,) = crashes_of(story.as_text(chained(0)))
     for seed in range(5 if ranks == 8 else 1):
-        (crash,) = crashes_of(story.as_text(shuffled([chained(rank) for rank in range(ranks)], seed)))
+        (crash,) = crashes_of(story.as_text(story.shuffled([chained(rank) for rank in range(ranks)], seed)))
         assert {failure.chain for failure in crash.failures} == {alone.root.chain}
         assert (len(crash.failures), crash.grade, len(alone.root.chain)) == (ranks, Grade.COMPLETE, 2)
 
@@ -214,6 +204,6 @@ def test_ranks_that_differ_are_recovered_exactly_where_a_supervisor_names_them_o
     lanes = [[Said(name.format(n) + said.text, 4100, 12_000) for said in lane] for n, lane in enumerate(lanes)]
     want = [wanted(0, story.NONE_TYPE, story.FRAMES), *[wanted(rank, PEER, OTHER) for rank in range(1, 8)]]
     for seed in range(3):
-        crashes = crashes_of(story.as_text(shuffled(lanes, seed)))
+        crashes = crashes_of(story.as_text(story.shuffled(lanes, seed)))
         assert told(crashes) == sorted(want)
         assert [crash.grade for crash in crashes] == [Grade.COMPLETE]

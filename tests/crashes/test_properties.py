@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -25,21 +24,10 @@ ROADS = ("as_text", "as_json", "as_export")
 PIECES = [said.text.encode() for said in story.story()]
 
 
-def shuffled(lanes, seed):
-    """Each writer's lines stay in order, the writers take turns at random."""
-    pick = random.Random(seed)
-    rest = [list(lane) for lane in lanes]
-    out = []
-    while any(rest):
-        lane = pick.choice([lane for lane in rest if lane])
-        out.append(lane.pop(0))
-    return out
-
-
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9), error=st.sampled_from(ERRORS))
 def test_any_interleaving_by_pid_gives_the_same_crash(seed, error):
-    mixed = shuffled([story.rank_crash(12_000, rank, error) for rank in range(8)], seed)
+    mixed = story.shuffled([story.rank_crash(12_000, rank, error) for rank in range(8)], seed)
     (crash,) = crashes_of(story.as_json([*mixed, *story.unit_failed(12_500)]))
     (alone,) = crashes_of(story.as_json([*story.rank_crash(12_000, 0, error), *story.unit_failed(12_500)]))
     assert sorted(crash.ranks) == [f"TP{n}" for n in range(8)]
@@ -50,7 +38,7 @@ def test_any_interleaving_by_pid_gives_the_same_crash(seed, error):
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9), error=st.sampled_from(ERRORS))
 def test_any_interleaving_in_a_plain_log_with_rank_tags_gives_the_same_root(seed, error):
-    mixed = shuffled([story.rank_crash(12_000, rank, error) for rank in range(8)], seed)
+    mixed = story.shuffled([story.rank_crash(12_000, rank, error) for rank in range(8)], seed)
     (crash,) = crashes_of(story.as_text([*mixed, *story.parent_gives_up(12_500)]))
     (alone,) = crashes_of(story.as_text([*story.rank_crash(12_000, 0, error), *story.parent_gives_up(12_500)]))
     assert (crash.id, sign(crash).key) == (alone.id, sign(alone).key)

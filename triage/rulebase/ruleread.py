@@ -122,19 +122,11 @@ def read_proof(r: Reader, node: Node) -> Proof:
 def _clause(r: Reader, node: Node) -> Clause:
     keys = r.mapping(node, _CLAUSE, what="a match")
     unit = r.mapping(keys["unit"], ("result", "code", "status"), what="unit") if "unit" in keys else {}
-    clause = Clause(
-        mark=r.mark(node),
-        exceptions=r.texts(keys.get("exception")),
-        messages=_patterns(r, keys.get("message")),
-        frames=tuple(_frame(r, item) for item in r.items(keys.get("frame"))),
-        places=tuple(_frame(r, item) for item in r.items(keys.get("at"))),
-        lines=_patterns(r, keys.get("lines")),
-        phases=r.choices(keys.get("phase"), Phase),
-        outcomes=r.choices(keys.get("outcome"), Outcome),
+    clause = replace(
+        _common(r, node, keys),
         result=r.texts(unit.get("result")),
         code=r.texts(unit.get("code")),
         status=r.texts(unit.get("status")),
-        flags=_conditions(r, keys.get("flags")),
         unless=tuple(_condition_clause(r, item) for item in r.items(keys.get("unless"))),
     )
     anchors = r.texts(keys.get("anchors"))
@@ -154,6 +146,11 @@ def _clause(r: Reader, node: Node) -> Clause:
 def _condition_clause(r: Reader, node: Node) -> Clause:
     """A clause below `unless`: the same language, but it needs no anchor of its own."""
     keys = r.mapping(node, [k for k in _CLAUSE if k not in ("unless", "anchors", "unit")], what="unless")
+    return _common(r, node, keys)
+
+
+def _common(r: Reader, node: Node, keys: dict[str, Node]) -> Clause:
+    """What a clause of either kind can say."""
     return Clause(
         mark=r.mark(node),
         exceptions=r.texts(keys.get("exception")),
