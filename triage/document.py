@@ -1,8 +1,8 @@
 """Finding -> the JSON document of `triage scan --json`, which is also what the store keeps and the pages show.
 
 In comes a finding, out goes a dict of plain JSON values, as `contracts.md` words it; fields beyond the contract are
-what the pages need. Called by `scan`, the store and the dashboard. Secrets never come out: every text that a log
-wrote goes through the mask.
+what the pages need. The crash and its remedies come back out of it. Called by `scan`,
+the store, the dashboard and planning. Secrets never come out: every text that a log wrote goes through the mask.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from triage.model import (
     Failure,
     Finding,
     Frame,
+    InputError,
     Line,
     Link,
     Match,
@@ -270,3 +271,32 @@ def _kept_link(link: Mapping[str, Any]) -> Link:
 
 def _kept_frame(frame: Mapping[str, Any] | None) -> Frame | None:
     return Frame(frame["path"], frame["function"], frame["line"]) if frame else None
+
+
+def find_remedy(document: Mapping[str, Any], remedy: str) -> tuple[str, Remedy]:
+    """(rule, remedy) of that id; the best match that has it. Raises InputError where none has."""
+    known: dict[str, None] = {}  # several matches may have one of the same id
+    for match in document.get("matches") or ():
+        for rung in match["remedies"]:
+            known[rung["id"]] = None
+            if rung["id"] == remedy:
+                return match["rule"], _kept_remedy(rung)
+    raise InputError(f"there is no remedy {remedy!r} here; there are: {', '.join(known) or 'none, it is undiagnosed'}")
+
+
+def _kept_remedy(rung: Mapping[str, Any]) -> Remedy:
+    fields = ("op", "name", "value", "floor", "ceiling")
+    edits = tuple(Edit(*(edit.get(field) for field in fields)) for edit in rung["edits"])
+    return Remedy(
+        id=rung["id"],
+        kind=rung["kind"],
+        title=rung["title"],
+        cost=rung["cost"],
+        confirmed=rung["confirmed"],
+        edits=edits,
+        versions=rung["versions"],
+        applicable=rung["applicable"],
+        blocked_by=rung["blocked_by"],
+        speed=rung.get("speed"),
+        known_bad=tuple((one["release"], one["why"]) for one in rung.get("known_bad") or ()),
+    )

@@ -21,12 +21,11 @@ from triage.actions.policy import Policy
 from triage.actions.readiness import Limits, Proof
 from triage.actions.spool import Spool
 from triage.configured import configured, logged_beside, noted
+from triage.document import find_remedy
 from triage.inquiry import PATIENCE, Inquiry, unasked
 from triage.ladder import failed_before, known_bad, opposed
 from triage.model import (
     EMPTY,
-    Edit,
-    InputError,
     NotPermitted,
     Pending,
     Plan,
@@ -384,32 +383,3 @@ def newest_document(view: IncidentView) -> Mapping[str, Any]:
     if not crash.outcome.actionable:
         raise Refused(f"the outcome is {crash.outcome}: only a fatal or degraded crash leads to an action")
     return crash.document
-
-
-def find_remedy(document: Mapping[str, Any], remedy: str) -> tuple[str, Remedy]:
-    """(rule, remedy) of that id; the best match that has it. Raises InputError where none has."""
-    known: dict[str, None] = {}  # several matches may have one of the same id
-    for match in document.get("matches") or ():
-        for rung in match["remedies"]:
-            known[rung["id"]] = None
-            if rung["id"] == remedy:
-                return match["rule"], _remedy(rung)
-    raise InputError(f"there is no remedy {remedy!r} here; there are: {', '.join(known) or 'none, it is undiagnosed'}")
-
-
-def _remedy(rung: Mapping[str, Any]) -> Remedy:
-    fields = ("op", "name", "value", "floor", "ceiling")
-    edits = tuple(Edit(*(edit.get(field) for field in fields)) for edit in rung["edits"])
-    return Remedy(
-        id=rung["id"],
-        kind=rung["kind"],
-        title=rung["title"],
-        cost=rung["cost"],
-        confirmed=rung["confirmed"],
-        edits=edits,
-        versions=rung["versions"],
-        applicable=rung["applicable"],
-        blocked_by=rung["blocked_by"],
-        speed=rung.get("speed"),
-        known_bad=tuple((one["release"], one["why"]) for one in rung.get("known_bad") or ()),
-    )

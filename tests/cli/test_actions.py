@@ -14,6 +14,7 @@ from click.testing import Result
 
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage import cli
+from triage.document import find_remedy
 from triage.model import (
     ActionState,
     Busy,
@@ -26,7 +27,6 @@ from triage.model import (
     Unreachable,
     Verify,
 )
-from triage.planning import find_remedy
 from triage.request import Requester
 from triage.settings import load_settings
 from triage.store import ProofRow, ProofState, Store, WantedRollback

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
-from triage.document import remedy_document
+from triage.document import find_remedy, remedy_document
 from triage.model import Outcome, Phase, UnitEnd
-from triage.planning import find_remedy
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.spelling import respelled
 
