@@ -70,22 +70,26 @@ class Server:
         """From its next start on, without touching the unit."""
         self.box.push(f"{words}\n", self._behaviour)
 
+    def ctl(self, *args: str, check: bool = True) -> str:
+        """`systemctl` of the manager whose unit it is."""
+        return self.box.systemctl(*args, check=check)
+
     def start(self) -> None:
         """Start and wait until it answers."""
-        self.box.systemctl("reset-failed", self.name, check=False)
-        self.box.systemctl("start", self.name)
+        self.ctl("reset-failed", self.name, check=False)
+        self.ctl("start", self.name)
         wait_for(f"{self.name} to serve", self.serves, 30)
 
     def stop(self) -> None:
-        self.box.systemctl("stop", self.name, check=False)
+        self.ctl("stop", self.name, check=False)
 
     def serves(self) -> bool:
         return self._curl("/health", "-m", "2").code == 0
 
     def state(self) -> dict[str, str]:
-        return self.box.show(
-            self.name, "ActiveState", "SubState", "Result", "InvocationID", "NRestarts", "MainPID", "DropInPaths"
-        )
+        names = ("ActiveState", "SubState", "Result", "InvocationID", "NRestarts", "MainPID", "DropInPaths")
+        out = self.ctl("show", self.name, *(f"--property={name}" for name in names))
+        return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
     def argv(self) -> list[str]:
         """The command line of the process that runs now."""

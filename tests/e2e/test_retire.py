@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.box import wait_for
 from tests.e2e.installed import Installed
 from tests.e2e.server import PYTHON, Server
+from tests.e2e.stories import put_back, retire
 
 OWN = "/opt/sglang-debt"
 
@@ -47,26 +48,16 @@ def test_an_upgrade_past_the_mend_and_a_crash_that_comes_back(patient: Installed
     (item,) = patient.json("workarounds", "list", "--unit", server.name)["items"]
     assert "0.5.15 is installed" in item["retirable"]
 
-    server.behave("healthy")
-    done = patient.cli("workarounds", "retire", action, "--yes", check=False, timeout=120)
-    assert done.code == 0, done
-    assert "is retired" in done.out
-    assert server.files() == before
+    retire(patient, server, action, before)
     assert server.generate().code == 0
     assert patient.state(number) == "mitigated", "resolved only when its window has passed"
     retired = patient.actions(server)[1]["name"]
     proof = f"select state from proof where action = '{retired}'"
     wait_for("its soak", lambda: patient.query(proof)[0]["state"] in ("soak", "window"), 15)
 
-    server.behave("")  # the mend was none
-    server.stop()
-    server.crash()
-    wait_for("the workaround to be back", lambda: patient.actions(server)[-1]["state"] == "verified", 60)
-    again = patient.actions(server)[-1]
+    again = put_back(patient, server)
     assert (again["kind"], again["name"]) == ("apply", f"{retired}-again")
     assert patient.query(proof)[0]["state"] == "failed"
-    wait_for("it to serve", server.serves, 15)
-    assert "--disable-cuda-graph" in server.argv()
     look_again(patient)
     (item,) = patient.json("workarounds", "list", "--unit", server.name)["items"]
     assert (item["name"], item["still_needed_on"], item["retirable"]) == (again["name"], ["0.5.15"], None)

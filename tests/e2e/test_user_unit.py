@@ -6,10 +6,9 @@ import json
 
 from tests.e2e.box import Result, wait_for
 from tests.e2e.installed import ROOTS_OWN, Installed
+from tests.e2e.stories import FLAG, comes_back, put_back, retire
 from tests.e2e.userserver import UserServer
 from tests.e2e.wheelhouse import OURS, ROOT
-
-FLAG = "--disable-cuda-graph"
 
 
 def test_a_users_unit_is_cured_and_the_cure_undone(triage: Installed) -> None:
@@ -72,19 +71,7 @@ def test_a_remedy_that_does_not_cure_is_rolled_back(triage: Installed) -> None:
 def test_a_crash_that_comes_back_takes_the_edit_away_unasked(triage: Installed) -> None:
     """By the worker, which sees the unit only by what root passes on."""
     server = UserServer(triage.box, "ada", "hers-returns", 32111)
-    before = server.files()
-    server.crash()
-    number = triage.incident(server)
-    assert triage.apply(number).code == 0
-    wait_for("the incident to be mitigated", lambda: triage.state(number) == "mitigated", 15)
-    server.behave("incurable")
-    server.stop()
-    server.ctl("start", server.name)
-    wait_for("it to serve, or to be taken back", lambda: server.serves() or server.files() == before, 30)
-    if server.files() != before:
-        server.generate(3)
-    wait_for("the old bytes", lambda: server.files() == before, 30)
-    wait_for("the unit to run on them", lambda: server.serves() and FLAG not in server.argv(), 30)
+    comes_back(triage, server)
     wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone", 15)
     server.stop()
 
@@ -101,18 +88,9 @@ def test_a_workaround_is_retired_put_back_and_missed_when_a_hand_removes_it(tria
         (item,) = triage.json("workarounds", "list", "--unit", server.name)["items"]
         assert (item["release"], item["owner"]) == ("0.5.12", server.uid)
 
-        server.behave("healthy")
-        done = triage.cli("workarounds", "retire", action, "--yes", check=False, timeout=120)
-        assert done.code == 0, done
-        assert server.files() == before
-        server.behave("")
-        server.stop()
-        server.crash()
-        wait_for("the workaround to be back", lambda: triage.actions(server)[-1]["state"] == "verified", 60)
-        again = triage.actions(server)[-1]
+        retire(triage, server, action, before)
+        again = put_back(triage, server)
         assert (again["kind"], again["name"][-6:]) == ("apply", "-again")
-        wait_for("it to serve", server.serves, 15)
-        assert FLAG in server.argv()
 
         # Such a unit is looked at every ten minutes: the last look is made to be older.
         server.ctl("revert", server.name)

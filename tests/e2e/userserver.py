@@ -55,19 +55,6 @@ class UserServer(Server):
         runtime = f"XDG_RUNTIME_DIR=/run/user/{self.uid}"
         return self.box.run(["env", runtime, "systemctl", "--user", *args], user=self.user, check=check).out
 
-    def start(self) -> None:
-        self.ctl("reset-failed", self.name, check=False)
-        self.ctl("start", self.name)
-        wait_for(f"{self.name} of {self.user} to serve", self.serves, 30)
-
-    def stop(self) -> None:
-        self.ctl("stop", self.name, check=False)
-
-    def state(self) -> dict[str, str]:
-        names = ("ActiveState", "SubState", "Result", "InvocationID", "NRestarts", "MainPID", "DropInPaths")
-        out = self.ctl("show", self.name, *(f"--property={name}" for name in names))
-        return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
-
     def files(self) -> dict[str, tuple[str, str]]:
         """All below the user's folder of units."""
         return self.box.tree(self.folder)
