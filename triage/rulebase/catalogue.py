@@ -111,7 +111,7 @@ class Vocabulary(Protocol):
 class Catalogue:
     """Holds the document as it was read; its answers are worked out when asked."""
 
-    __slots__ = ("_flags", "_keys", "_shapes", "_variables", "releases")
+    __slots__ = ("_fields", "_flags", "_keys", "_shapes", "_variables", "releases")
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.releases: tuple[str, ...] = tuple(document["releases"])
@@ -119,6 +119,7 @@ class Catalogue:
         self._shapes: list[dict[str, Any]] = document["shapes"]
         self._flags: dict[str, list[list[int]]] = document["flags"]
         self._variables: dict[str, list[list[int]]] = document["variables"]
+        self._fields: frozenset[str] | None = None
 
     def near(self, release: str | None) -> tuple[str, ...]:
         """Who speaks for the release: itself, or the two it lies between; nobody for a newer one or a nightly."""
@@ -201,6 +202,12 @@ class Catalogue:
 
         alike = [known for known in there if _SWITCH & words == _SWITCH & set(known[2:].split("-"))]
         return next(iter(get_close_matches(dashed, alike, 1, 0.9)), None)
+
+    def fields(self) -> frozenset[str]:
+        """The names that `server_args=` has for the flags of all releases."""
+        if self._fields is None:
+            self._fields = frozenset(shape["dest"] for shape in self._shapes)
+        return self._fields
 
     def setting(self, field: str, value: str, release: str | None) -> str | None:
         """The flag that gives this field of `server_args=` this value; None where it is none, or a switch that can

@@ -1,0 +1,64 @@
+"""Settings that a failing check names: in its message, in its source line, as the release writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rules.crashes import book, crash, link, rule, write
+from triage.model import Frame, Link
+from triage.rulebase.checks import named
+
+
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        ("Herons need --page-size 64", ["--page-size"]),
+        ("the moon needs page_size 64 or 128, got 7", ["--page-size"]),
+        ("herons go with cfg.page_size > 1 alone", ["--page-size"]),
+        ("Page size must divide the chunked prefill size", ["--page-size", "--chunked-prefill-size"]),
+        ("herons do not fly with two-batch overlap", ["--enable-two-batch-overlap"]),
+        ("dp_size and ep_size and page_size and load_format", ["--dp-size", "--ep-size", "--page-size"]),
+        ("SGLANG_USE_AITER is not for herons", ["SGLANG_USE_AITER"]),
+        ("--heron-size and SGLANG_HERON_NEST and heron_size", []),
+        ("set_page_size(7) failed", []),
+        ("enable trust_remote_code, or --trust-remote-code, or give --api-key", []),
+        ("model_path is empty", []),
+        ("x" * 700 + " page_size", []),
+    ],
+)
+def test_what_a_message_names(message: str, names: list[str]) -> None:
+    assert list(named(crash(link("ValueError", message)))) == names
+
+
+@pytest.mark.parametrize(
+    ("exception", "source", "names"),
+    [
+        ("AssertionError", ["assert server_args.page_size > 1"], ("--page-size",)),
+        ("AssertionError", ["self.page_size == 1"], ("--page-size",)),
+        ("AssertionError", ["assert (", "    self.pp_size == 1", "), 'no stages'"], ("--pp-size",)),
+        ("ValueError", ["if server_args.page_size > 1: raise ValueError"], ("--page-size",)),
+        ("ValueError", ["self.pool.alloc(page_size)"], ()),
+        ("AssertionError", ["^^^^^^^^^^^^"], ()),
+        ("AttributeError", ["assert server_args.page_size > 1"], ()),
+    ],
+)
+def test_what_the_source_line_names(exception: str, source: list[str], names: tuple[str, ...]) -> None:
+    place = Frame("/opt/lake/sglang/srt/nests.py", "__init__", 44)
+    lines = ['  File "/opt/lake/sglang/srt/nests.py", line 44, in __init__', *(f"    {text}" for text in source)]
+    found = crash(Link(exception, "", place, (place,)), lines=(*lines, exception, "page_size"))
+    assert named(found) == names
+
+
+def test_flags_are_spelled_for_the_release() -> None:
+    assert named(crash(link("ValueError", "cuda graph max bs is 7"), release="0.5.10")) == ("--cuda-graph-max-bs",)
+
+
+def test_a_rung_is_offered_only_where_something_is_named(tmp_path: Path) -> None:
+    rung = "{id: look, kind: advice, title: 'Look at {checked}', cost: some, confirmed: false}"
+    write(tmp_path, "one", rule("{message: heron}", f"remedies: [{rung}]\n"))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "heron page_size")))
+    assert match.remedies[0].title == "By hand: look at --page-size"
+    (match,) = book(tmp_path).match(crash(link("ValueError", "heron")))
+    assert match.remedies[0].blocked_by
