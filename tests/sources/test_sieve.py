@@ -12,6 +12,7 @@ from tests.sources.test_journal import make_journal
 from triage.engine.assemble import Assembler
 from triage.engine.gate import Gate
 from triage.sources import open_source
+from triage.sources.sieve import CHUNK
 
 OTHER = "sglang-embed.service"
 THIRD = "b17e" * 8
@@ -114,3 +115,43 @@ def test_what_was_passed_over_is_the_units_that_had_the_number_then(tmp_path: Pa
         for line in batch.lines:
             assembler.feed(line)
     assert units[OTHER] == 100
+
+
+def units_told(place: Path) -> dict[str | None, int]:
+    assembler = Assembler()
+    units: dict[str | None, int] = {}
+    for batch in open_source(f"journal:{place}", gate=Gate(assembler)).batches():
+        for unit, count in [*batch.passed.items(), *((line.unit, 1) for line in batch.lines)]:
+            units[unit] = units.get(unit, 0) + count
+        for line in batch.lines:
+            assembler.feed(line)
+    return units
+
+
+def records(pid: int, ms: int, count: int, run: str, unit: str) -> list[Said]:
+    """Of a scheduler, with the head that the scheduler of the unit under test has too."""
+    said = (f"[{story.stamp(ms + n)} TP0] Decode batch, #running-req: {n}" for n in range(count))
+    return [Said(text, pid, ms + n, {}, run, unit) for n, text in enumerate(said)]
+
+
+def test_records_of_two_servers_are_soon_told_apart_by_their_processes(tmp_path: Path) -> None:
+    """The head of a record is taken for its process's only where one server writes."""
+    ours = records(story.RANKS[0], 60_000, 1500, story.RUN, story.UNIT)
+    theirs = records(5100, 60_000, 1500, THIRD, OTHER)
+    both = [said for pair in zip(ours, theirs, strict=True) for said in pair]
+    alone = records(5100, 70_000, 1000, THIRD, OTHER)
+    lines = [*story.starting(), *story.serving(10_000, 300), *both, *alone]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    told = units_told(place)
+    assert sum(told.values()) == len(lines)
+    assert 2500 - CHUNK[1] <= told[OTHER] <= 2500
+
+
+def test_a_manager_line_between_records_is_read(tmp_path: Path) -> None:
+    traffic = records(story.RANKS[0], 60_000, 400, story.RUN, story.UNIT)
+    end = story.unit_failed(60_400)
+    lines = [*story.starting(), *story.serving(10_000, 300), *traffic, *end]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    (gated, _), (whole, _) = told(place, gated=True), told(place, gated=False)
+    assert gated == whole
+    assert gated[0]

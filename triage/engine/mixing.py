@@ -108,11 +108,24 @@ class Mixing:
         able = [lane for lane in lanes if lane.body is not None and lane.body.accepts(form)]
         if len(able) < 2:
             return able[0] if able else None
+        best, top = able[0], (-1000, 0)
+        waiting: list[Traceback] = []
         scores: dict[tuple[object, ...], tuple[int, bool]] = {}  # ranks in step stand at one place: it is judged once
-        fits = [self._fit(lane, bare, form, scores) for lane in able]
-        best = able[fits.index(max(fits))]
-        if isinstance(best.body, Traceback) and best.body.waiting:
-            _join([lane.body for lane in able if isinstance(lane.body, Traceback) and lane.body.waiting])
+        for lane in able:
+            body = lane.body if isinstance(lane.body, Traceback) and lane.body.waiting else None
+            at = (lane.place,) if body is None else (lane.place, body.stage, body.at, body.source)
+            judged = scores.get(at)
+            if judged is None:
+                judged = scores[at] = self._score(lane.place, body, bare, form)
+            score, known = judged
+            # Of those where the line is known to follow, the one that waited longest, else the one that wrote last.
+            fit = (score, -lane.fed if known else lane.fed)
+            if fit > top:
+                best, top = lane, fit
+            if body is not None:
+                waiting.append(body)
+        if len(waiting) > 1 and best.body in waiting:
+            _join(waiting)
         return best
 
     def took(self, place: str, text: str) -> None:
@@ -130,18 +143,6 @@ class Mixing:
             self._functions.add(body.frames[-1].function)
         elif body.stage is Stage.SOURCE and len(self._sources) < MAX_FOLLOWERS and len(body.source) < MAX_LEARNED:
             self._sources.setdefault(body.at, body.source)
-
-    def _fit(
-        self, lane: Writer, bare: str, form: Form, scores: dict[tuple[object, ...], tuple[int, bool]]
-    ) -> tuple[int, int]:
-        """How well it fits; then, of those where the line is known to follow, the one that waited longest, else the one
-        that wrote last."""
-        body = lane.body if isinstance(lane.body, Traceback) and lane.body.waiting else None
-        at = (lane.place, body.stage, body.at, body.source) if body is not None else (lane.place,)
-        if at not in scores:
-            scores[at] = self._score(lane.place, body, bare, form)
-        score, known = scores[at]
-        return (score, -lane.fed if known else lane.fed)
 
     def _score(self, place: str, body: Traceback | None, bare: str, form: Form) -> tuple[int, bool]:
         """How well a line follows at a place, and whether it is known to. `body`: the traceback that waits there."""
@@ -248,10 +249,8 @@ def _exception_name(text: str) -> str:
 
 def _join(bodies: list[Traceback]) -> None:
     """These took turns: from now on they share one `Mix`."""
-    if len(bodies) < 2:
-        return
     first = bodies[0].mix
-    if isinstance(first, Mix) and len({id(body.mix) for body in bodies}) == 1:
+    if isinstance(first, Mix) and all(body.mix is first for body in bodies):
         return
     # The largest takes the others in, so that many who come one after the other cost no more than few.
     known = {id(body.mix): body.mix for body in bodies if isinstance(body.mix, Mix)}

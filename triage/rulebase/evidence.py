@@ -7,6 +7,7 @@ a rule got. Called by `rulebook` and `trial`. Pure.
 from __future__ import annotations
 
 import fnmatch
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +18,7 @@ LINE_CAP = 2_000
 TEXT_CAP = 64_000
 # Lines that hold every flag's name, or advice that is printed under any failure: nothing may match on them.
 _DUMPS = ("server_args=ServerArgs(", "Possible solutions:", "usage: ", "dict_keys([")
+_WILD = re.compile(r"[*?\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def stands_at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
 @lru_cache(4096)
 def _ends(path: str, glob: str) -> bool:
     """Is this, a file within its folders, how the path ends?"""
-    return fnmatch.fnmatchcase("/" + _slashed(path), "*/" + glob)
+    return _matches("/" + _slashed(path), "*/" + glob)
 
 
 def _slashed(path: str) -> str:
@@ -88,7 +90,19 @@ def _names(path: str, function: str) -> tuple[str, str, str]:
 
 
 def _fits(name: str, glob: str) -> bool:
-    """Most globs are plain names, and to make an expression of each would cost more than all else here."""
-    if name == glob or glob == "*":
-        return True
-    return ("*" in glob or "?" in glob or "[" in glob) and fnmatch.fnmatchcase(name, glob)
+    """Most globs are plain names."""
+    return name == glob or glob == "*" or _matches(name, glob)
+
+
+def _matches(name: str, glob: str) -> bool:
+    """fnmatch makes an expression of each glob, which would cost more than all else here: most differ before the first
+    wild card or behind the last one."""
+    head, tail = _ends_of(glob)
+    return name.startswith(head) and name.endswith(tail) and fnmatch.fnmatchcase(name, glob)
+
+
+@lru_cache(4096)
+def _ends_of(glob: str) -> tuple[str, str]:
+    """What stands before the first wild card, and behind the last one."""
+    parts = _WILD.split(glob)
+    return parts[0], parts[-1]

@@ -131,6 +131,8 @@ class Rulebook:
                 return None
         if not all(flag_holds(condition, crash.context.flags) for condition in clause.flags):
             return None
+        if clause.exceptions and not any(is_one_of(link.exception, clause.exceptions) for link, _ in evidence.chain):
+            return None
         if clause.frames and not any(stands_at(clause.frames, f) for link, _ in evidence.chain for f in frames(link)):
             return None
         captures = self._link(clause, evidence)

@@ -1,10 +1,15 @@
-"""The journal behind a gate: of most entries two fields are read, and no line is made.
+"""The journal behind a gate: of most entries one field or two are read, and no line is made.
 
 In comes a reader of libsystemd, out go the lines that have to be read, and how many were passed over. Called by
 `sources.journal`, which knows what an entry is and whose. It must not pass over anything but a process's line.
 
 Entries of processes that are known are searched many at a time, which costs a tenth of a search in each; where one
 holds a word it is gone back to it. Why the others may be passed over stands in `engine.gate`.
+
+Whose an entry is costs as much as what it says. While one unit of ours is all that writes records with SGLang's head
+('[2026-11-29 12:00:00 TP0] Deco'), such a head that one of its processes was just seen to write is taken for its word:
+neither the kernel nor the manager writes it, and of another process that does no line with a word goes unread. A second
+server shows at the beginning of the next chunk; till then its records are counted as the first one's.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ from triage.sources.entry import raw_field
 
 SIFT = 2048  # entries read before the pipeline has its turn
 CHUNK = 16, 256  # entries searched at once: behind a word, and where there was none for long
+ASKED = 8  # entries at the beginning of a chunk whose process is asked for in any case
+_RECORD = b"[2"  # begins a record, in this millennium
+_HEAD = slice(20, 31)  # of a record: what stands behind its time
 
 
 @dataclass(slots=True)
@@ -48,7 +56,9 @@ class Sieve:
         self._unread = 0  # entries since the last line that was handed on
         self._seen: set[tuple[bytes, bytes]] = set()  # pid and invocation of processes of which one was handed on
         self._known: dict[bytes, str | None] = {}  # pid -> its unit, if that is one of ours
-        self._tally: dict[bytes, int] = {}  # pid -> entries passed over; the keys of `_known`
+        self._heads: dict[bytes, bytes] = {}  # of records, behind the time -> pid
+        self._alone: str | None = ""  # the one unit of ours; None: there are several, or others that write such records
+        self._tally: Counter[bytes] = Counter()  # pid -> entries passed over
         self._aged = 0  # entries read since then
         self._chunk = CHUNK[0]
 
@@ -69,18 +79,21 @@ class Sieve:
             self._forget()
         out = Sifted()
         while out.read < SIFT:
-            messages, out.ended, stranger = _gather(reader, self._tally, self._chunk)
+            messages, writers, out.ended = self._gather(reader)
             spots = self._gate.spots(b"\n".join(messages)) if messages else []
             last = len(messages) - 1
+            stranger = len(writers) <= last
             at = _entry_at(messages, spots[0]) if spots else last if stranger else last + 1
             self._chunk = CHUNK[0] if spots else min(2 * self._chunk, CHUNK[1])
+            self._tally.update(writers[:at])
             self._unread += at
             out.read += min(at, last) + 1
             self._aged += min(at, last) + 1
             if at <= last:
                 out.ended = out.ended and at == last
-                pid = self._go_back(reader, last - at)
-                if self._meet(reader, pid, out.lines, telling=bool(spots)):
+                for _ in range(last - at):
+                    reader._previous()
+                if self._meet(reader, raw_field(reader, "_PID"), out.lines, telling=bool(spots)):
                     out.ended = False
                     break
             if out.ended:
@@ -89,18 +102,59 @@ class Sieve:
             self._sample(out.lines)
         return out
 
+    def _gather(self, reader: Any) -> tuple[list[bytes], list[bytes], bool]:
+        """Messages of the next entries and the pid of each, up to the first of a process that is not known, of which
+        there is no pid; was that the end?"""
+        step, get, known, head_of = reader._next, reader._get, self._known, self._heads.get
+        messages: list[bytes] = []
+        writers: list[bytes] = []
+        say, by = messages.append, writers.append
+        for n in range(self._chunk):
+            if not step():
+                return messages, writers, True
+            try:
+                message = get("MESSAGE")
+            except KeyError:
+                message = b""
+            say(message)
+            pid = head_of(message[_HEAD]) if n >= ASKED else None
+            if pid is None or not message.startswith(_RECORD):
+                try:
+                    pid = get("_PID")
+                except KeyError:  # the kernel has none
+                    return messages, writers, False
+                if pid not in known:
+                    return messages, writers, False
+                if message.startswith(_RECORD):
+                    self._wrote_record(message[_HEAD], pid)
+            by(pid)
+        return messages, writers, False
+
+    def _wrote_record(self, head: bytes, pid: bytes) -> None:
+        """A known process did."""
+        if self._known[pid] is None:
+            self._several()
+        elif self._alone is not None and len(self._heads) < 4096:
+            self._heads[head] = pid
+
+    def _several(self) -> None:
+        """A head does not tell whose a record is."""
+        self._alone = None
+        self._heads.clear()
+
     def _forget(self) -> None:
         self._settle()
         self._known.clear()
-        self._tally.clear()
+        self._heads.clear()
         self._aged = 0
 
     def _settle(self) -> None:
         """What was counted by process, by unit."""
-        for pid, unit in self._known.items():
+        for pid, count in self._tally.items():
+            unit = self._known.get(pid)
             if unit is not None:
-                self._passed[unit] += self._tally[pid]
-            self._tally[pid] = 0
+                self._passed[unit] += count
+        self._tally.clear()
 
     def _sample(self, lines: list[Line]) -> None:
         """One line in so many is handed on all the same: the server's speed is taken from some (engine.pace)."""
@@ -109,17 +163,6 @@ class Sieve:
             self._passed[line.unit] -= 1
             self._unread = 0
             lines.append(line)
-
-    def _go_back(self, reader: Any, steps: int) -> bytes:
-        """Back so many entries, which were counted, as was the one it stands on then; whose that is."""
-        pid = raw_field(reader, "_PID")
-        for step in range(steps + 1):
-            if step:
-                reader._previous()
-                pid = raw_field(reader, "_PID")
-            if pid in self._tally:
-                self._tally[pid] -= 1
-        return pid
 
     def _meet(self, reader: Any, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
         """The entry the reader stands on has a word, or is of a process that is not known. True: ask the gate anew."""
@@ -161,7 +204,11 @@ class Sieve:
         if self._known.get(pid, unit) != unit:  # the number is another's now: what was counted is the former's
             self._settle()
         self._known[pid] = unit
-        self._tally.setdefault(pid, 0)
+        if unit is not None and self._alone is not None:
+            if self._alone not in ("", unit):
+                self._several()
+            else:
+                self._alone = unit
 
     def _before(self, reader: Any) -> list[Line]:
         """The lines of processes that were passed over last: evidence, if what begins here breaks off."""
@@ -177,26 +224,6 @@ class Sieve:
         for line in found[-CONTEXT:]:
             self._passed[line.unit] -= 1
         return found[-CONTEXT:]
-
-
-def _gather(reader: Any, tally: dict[bytes, int], count: int) -> tuple[list[bytes], bool, bool]:
-    """Messages of the next entries, each counted for its process, up to the first of one that has no count; was that
-    the end, and does the last have none?"""
-    step, get = reader._next, reader._get
-    messages: list[bytes] = []
-    say = messages.append
-    for _ in range(count):
-        if not step():
-            return messages, True, False
-        try:
-            say(get("MESSAGE"))
-        except KeyError:
-            say(b"")
-        try:
-            tally[get("_PID")] += 1
-        except KeyError:  # a stranger; and the kernel has no number
-            return messages, False, True
-    return messages, False, False
 
 
 def _entry_at(messages: list[bytes], spot: int) -> int:
