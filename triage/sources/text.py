@@ -10,6 +10,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
+from io import BytesIO
 
 from triage.engine.gate import CONTEXT
 from triage.engine.lines import parse, stamp_time
@@ -163,9 +164,10 @@ class Passage:
         return lines, at
 
     def _pass(self, block: bytes, at: int, end: int) -> None:
-        self._n += block.count(b"\n", at, end)
-        if not block.isascii():
-            self._look_at_bytes(block[at:end])
+        passed = block[at:end]
+        self._n += _count(passed)
+        if not passed.isascii():
+            self._look_at_bytes(passed)
 
     def _look_at_bytes(self, lines: bytes) -> None:
         """What cannot be decoded is told, read or not."""
@@ -204,3 +206,8 @@ class Passage:
                 return line
             end, n = start, n - 1
         return None
+
+
+def _count(lines: bytes) -> int:
+    """How many: `bytes.count` looks at every byte, `readlines` seeks ends of lines with vector instructions."""
+    return len(BytesIO(lines).readlines())
