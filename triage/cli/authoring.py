@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triage.cli.options import JSON
+from triage.cli.options import JSON, RULES
 from triage.cli.rules import counted, in_force, load, one, rules
 from triage.cli.screen import echo, print_json
 from triage.model import InputError
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 
 KEPT = "store:"
 JOURNALS = ("/var/log/journal", "/run/log/journal")
-_RULES = click.option(
-    "--rules",
-    "folders",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Another folder of rules, over the shipped ones and the site's.",
-)
 _UNIT = click.option("--unit", "units", multiple=True, metavar="U", help="In a journal: only this unit (a glob).")
 _RULE = click.argument("rule", metavar="ID")
 _SPEC = click.argument("spec", metavar="SPEC")
@@ -40,7 +33,7 @@ _SPEC = click.argument("spec", metavar="SPEC")
 @rules.command("try")
 @_RULE
 @_SPEC
-@_RULES
+@RULES
 @_UNIT
 @JSON
 def try_(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...], as_json: bool) -> None:
@@ -107,7 +100,7 @@ def _show(rule: str, crash: Mapping[str, Any]) -> None:
 @rules.command()
 @_RULE
 @_SPEC
-@_RULES
+@RULES
 @_UNIT
 @JSON
 def backtest(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...], as_json: bool) -> None:

@@ -15,3 +15,10 @@ DRY = click.option("--dry-run", is_flag=True, help="Show plan and diff, change n
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 WAIT = click.option("--wait", is_flag=True, help="Stay until soak, speed and window have decided too.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+RULES = click.option(
+    "--rules",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Another folder of rules, over the shipped ones and the site's.",
+)

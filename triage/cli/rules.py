@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triage.cli.options import JSON
+from triage.cli.options import JSON, RULES
 
 if TYPE_CHECKING:
     from triage.rulebase.rule import RemedyText, Rule, Rules
-
-_DIR = click.option(
-    "--rules",
-    "folders",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Another folder of rules, over the shipped ones and the site's.",
-)
 
 
 @click.group()
@@ -29,7 +21,7 @@ def rules() -> None:
 
 
 @rules.command("list")
-@_DIR
+@RULES
 @JSON
 def list_(folders: tuple[Path, ...], as_json: bool) -> None:
     """All rules in force: id, area, severity, first remedy."""
@@ -46,7 +38,7 @@ def list_(folders: tuple[Path, ...], as_json: bool) -> None:
 
 @rules.command()
 @click.argument("rule_id", metavar="ID")
-@_DIR
+@RULES
 @JSON
 def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
     """One rule in words: what it means, its remedies, its file. ID: of a rule in force, or the path of a rule file."""
@@ -80,7 +72,7 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
 @rules.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--sglang", "release", metavar="RELEASE", help="Name the rungs that this release has no words for.")
-@_DIR
+@RULES
 @JSON
 def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, release: str | None) -> None:
     """Prove rules by their samples and near-misses, all of them without a PATH. Exit 1 where one does not hold.
