@@ -26,9 +26,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """All rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
+    """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
-    `switched_on`, those of them that choose another path through the code, the root's own words `checked`."""
+    `switched_on`, those of them that choose another path through the code, the root's own words `checked`. Where one of
+    these is nothing, a rung that is called after it is left out."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     if field := captures.get("field"):
@@ -37,7 +38,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     captures = {**captures, "switched_on": switched_on(crash.context.flags)}
     if any("{checked}" in text.title for text in ladder):
         captures["checked"] = ", ".join(named(crash))
-    remedies = [_remedy(text, crash, captures) for text in ladder]
+    said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
+    remedies = [_remedy(text, crash, captures) for text in said]
     return tuple(sorted(_onward(remedies, crash.context.sglang_version), key=lambda one: one.blocked_by is not None))
 
 
