@@ -8,7 +8,7 @@ import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.model import Frame, Link
-from triage.rulebase.checks import named
+from triage.rulebase.checks import failed_part, named
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from triage.rulebase.checks import named
         ("set_page_size(7) failed", []),
         ("enable trust_remote_code, or --trust-remote-code, or give --api-key", []),
         ("model_path is empty", []),
+        ("pipeline parallelism and prefix caching exclude each other", ["--pp-size", "--disable-radix-cache"]),
         ("x" * 700 + " page_size", []),
     ],
 )
@@ -62,3 +63,36 @@ def test_a_rung_is_offered_only_where_something_is_named(tmp_path: Path) -> None
     assert match.remedies[0].title == "By hand: look at --page-size"
     (match,) = book(tmp_path).match(crash(link("ValueError", "heron")))
     assert not match.remedies
+
+
+@pytest.mark.parametrize(
+    ("files", "flag"),
+    [
+        (["managers/scheduler.py", "multiplex/herons.py"], "--enable-pdmux"),
+        (["mem_cache/storage/lmcache/nest.py"], "--enable-lmcache"),
+        (["mem_cache/storage/herons/nest.py"], "--hicache-storage-backend"),
+        (["mem_cache/hiradix_cache.py", "layers/radix_attention.py"], "--enable-hierarchical-cache"),
+        (["distributed/device_communicators/pymscclpp.py"], "--enable-mscclpp"),
+        (["managers/scheduler.py", "layers/sampler.py"], ""),
+        (["models/my_hiradix_cache.py"], ""),
+    ],
+)
+def test_the_part_that_failed_is_told_by_its_files(files: list[str], flag: str) -> None:
+    frames = tuple(Frame(f"/opt/lake/sglang/srt/{file}", "count", 7) for file in files)
+    assert failed_part(crash(Link("KeyError", "'heron'", frames[-1], frames))) == flag
+
+
+def test_a_part_of_another_package_is_none() -> None:
+    place = Frame("/opt/lake/herons/multiplex/nest.py", "count", 7)
+    assert failed_part(crash(Link("KeyError", "'heron'", place, (place,)))) == ""
+
+
+def test_a_part_that_is_not_switched_on_is_not_taken_away(tmp_path: Path) -> None:
+    rung = "{id: out, kind: flag, title: 'Without {part}', cost: some, confirmed: false, "
+    edits = "edits: [{op: remove-flag, name: '{part}'}]}"
+    write(tmp_path, "one", rule("{message: heron}", f"remedies: [{rung}{edits}]\n"))
+    place = Frame("/opt/lake/sglang/srt/multiplex/nest.py", "count", 7)
+    off = crash(Link("KeyError", "heron", place, (place,)), flags={"enable_pdmux": "False"})
+    assert book(tmp_path).match(off)[0].remedies[0].blocked_by == "the server does not run with --enable-pdmux"
+    on = crash(Link("KeyError", "heron", place, (place,)), flags={"enable_pdmux": "True"})
+    assert book(tmp_path).match(on)[0].remedies[0].applicable

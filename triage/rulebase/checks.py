@@ -1,8 +1,9 @@
-"""Which of the server's settings a failing check names: in its message, or in the source line that raised.
+"""Which of the server's settings a failing check names, in its message or in the source line that raised; and which
+optional part of the server failed, by the files of its traceback.
 
-A crash comes in; flags and variables as one writes them go out, at most three, those in plain sight first. Called by
-`offer` where a ladder asks for it. A log is anybody's text: nothing is named but what the catalogue knows, and nothing
-that triage never changes. Pure, but for the catalogue.
+A crash comes in; flags and variables as one writes them go out, of those named at most three, those in plain sight
+first. Called by `offer` where a ladder asks for it. A log is anybody's text: nothing is named but what the catalogue
+knows, and nothing that triage never changes. Pure, but for the catalogue.
 """
 
 from __future__ import annotations
@@ -27,6 +28,49 @@ _WORD = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z0-9]*(?!\w|\()")
 _CHECK = re.compile(r"(?:assert|raise|if|elif)\b|server_args\.")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _SWITCHES = ("", "enable_", "disable_")
+_SAID = {  # what is never said in the words of its flag
+    "pipeline_parallel": "pp_size",
+    "pipeline_parallelism": "pp_size",
+    "tensor_parallel": "tp_size",
+    "tensor_parallelism": "tp_size",
+    "expert_parallel": "ep_size",
+    "expert_parallelism": "ep_size",
+    "data_parallel": "dp_size",
+    "data_parallelism": "dp_size",
+    "speculative_decoding": "speculative_algorithm",
+    "overlap_scheduler": "disable_overlap_schedule",
+    "overlap_scheduling": "disable_overlap_schedule",
+    "prefix_cache": "disable_radix_cache",
+    "prefix_caching": "disable_radix_cache",
+    "cuda_graphs": "disable_cuda_graph",
+    "hierarchical_caching": "enable_hierarchical_cache",
+}
+# Parts of the server that it runs as well without: how their files are named, and what switches them on.
+_PARTS = (
+    (r"multiplex/", "enable_pdmux"),
+    (r"kv_canary/", "kv_canary"),
+    (r"dllm/", "dllm_algorithm"),
+    (r"weight_cache/", "weight_cache_mode"),
+    (r"elastic_ep/", "elastic_ep_backend"),
+    (r"eplb/", "enable_eplb"),
+    (r"sampling/watermarking/", "enable_watermark"),
+    (r"(?:\w+/)*pymscclpp\.py", "enable_mscclpp"),
+    (r"(?:\w+/)*torch_symm_mem\.py", "enable_torch_symm_mem"),
+    (r"(?:\w+/)*pynccl_allocator\.py", "enable_symm_mem"),
+    (r"(?:\w+/)*(?:two_batch_overlap|operations\w*)\.py", "enable_two_batch_overlap"),
+    (r"(?:\w+/)*single_batch_overlap\.py", "enable_single_batch_overlap"),
+    (r"(?:\w+/)*flashinfer_comm_fusion\.py", "enable_flashinfer_allreduce_fusion"),
+    (r"(?:\w+/)*hisparse\w*\.py", "enable_hisparse"),
+    (r"(?:\w+/)*prefill_delayer\.py", "enable_prefill_delayer"),
+    (r"(?:\w+/)*async_dynamic_batch_tokenizer\.py", "enable_dynamic_batch_tokenizer"),
+    (r"mem_cache/storage/lmcache/", "enable_lmcache"),
+    (r"mem_cache/storage/flexkv/", "enable_flexkv"),
+    (r"mem_cache/storage/", "hicache_storage_backend"),
+    (r"mem_cache/unified_memory_pool\.py", "enable_unified_memory"),
+    (r"(?:\w+/)*(?:hi\w*radix_cache|memory_pool_host|cache_controller)\.py", "enable_hierarchical_cache"),
+    (r"mem_cache/pool_host/", "enable_hierarchical_cache"),
+    (r"(?:\w+/)*offloader\w*\.py", "cpu_offload_gb"),
+)
 _NO_SETTING = frozenset({"host", "device", "dist_init_addr", "nccl_port", "node_rank", "base_gpu_id", "random_seed"})
 
 
@@ -41,6 +85,16 @@ def named(crash: Crash) -> tuple[str, ...]:
         for field, name in (*_plain(message, release), *_plain(line, release), *_spoken(message, release)):
             found.setdefault(field, name)
     return tuple(found.values())[:_MOST]
+
+
+def failed_part(crash: Crash) -> str:
+    """The flag of the optional part that failed, the innermost one in the root's traceback; '' where there is none."""
+    for link in crash.root.chain:
+        for frame in reversed(link.frames):
+            _, ours, file = frame.path.replace("\\", "/").rpartition("sglang/srt/")
+            if ours and (field := next((field for files, field in _PARTS if re.match(files, file)), None)):
+                return _written(field, crash.context.sglang_version) or ""
+    return ""
 
 
 def _plain(text: str, release: str | None) -> Iterator[tuple[str, str]]:
@@ -65,7 +119,7 @@ def _spoken(text: str, release: str | None) -> Iterator[tuple[str, str]]:
     while at < len(words):
         for many in (4, 3, 2):
             said = "_".join(words[at : at + many])
-            field = next((one + said for one in _SWITCHES if one + said in known), None)
+            field = _SAID.get(said) or next((one + said for one in _SWITCHES if one + said in known), None)
             if many <= len(words) - at and field and (name := _written(field, release)):
                 yield field, name
                 at += many - 1
@@ -96,5 +150,5 @@ def _source(crash: Crash, link: Link) -> str:
                     break
                 body.append(text.strip())
             whole = " ".join(body)
-            return whole if link.exception == "AssertionError" or _CHECK.match(whole) else ""
+            return whole[:_HEAD] if link.exception == "AssertionError" or _CHECK.match(whole) else ""
     return ""

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from triage.model import Crash, Edit, Remedy
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
-from triage.rulebase.checks import named
+from triage.rulebase.checks import failed_part, named
 from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, KnownBad, RemedyText
@@ -28,16 +28,19 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
     """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
-    `switched_on`, those of them that choose another path through the code, the root's own words `checked`. Where one of
-    these is nothing, a rung that is called after it is left out."""
+    `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
+    `part`. Where one of these is nothing, a rung that is called after it is left out."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     if field := captures.get("field"):
         setting = catalogue().setting(field, captures.get("value", ""), crash.context.sglang_version)
         captures = {**captures, "setting": setting or ""}
     captures = {**captures, "switched_on": switched_on(crash.context.flags)}
-    if any("{checked}" in text.title for text in ladder):
+    titles = "".join(text.title for text in ladder)
+    if "{checked}" in titles:
         captures["checked"] = ", ".join(named(crash))
+    if "{part}" in titles:
+        captures["part"] = failed_part(crash)
     said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
     remedies = [_remedy(text, crash, captures) for text in said]
     return tuple(sorted(_onward(remedies, crash.context.sglang_version), key=lambda one: one.blocked_by is not None))
