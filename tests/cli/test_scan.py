@@ -45,6 +45,14 @@ def test_a_crash_gives_one_document_and_exit_code_1(crashed):
     assert crashed.read_text().splitlines()[line["n"] - 1] == line["text"]
 
 
+def test_what_a_log_holds_reaches_the_terminal_in_ascii_only(tmp_path):
+    log = tmp_path / "hostile.log"
+    log.write_text("Traceback (most recent call last):\n  File 'x.py'\nValueError: \u202egnp.\u009b31m \x1b[2J end\n")
+    done = scan("--json", str(log))
+    assert all(byte == 10 or 32 <= byte < 127 for byte in done.stdout)
+    assert "gnp." in json.loads(done.stdout)["crashes"][0]["root"]["message"]
+
+
 def test_stdin_is_read_and_a_healthy_log_gives_0():
     done = scan("--json", data=story.as_text([*story.starting(), *story.serving(10_000, 50)]))
     assert done.returncode == 0

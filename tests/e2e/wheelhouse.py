@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "e2e"
 PYTHON = "/usr/bin/python3"  # the one that is in the box too, and that every user may read
-OURS = ("triage", "rules", "migrations", "web", "packaging", "pyproject.toml")
+OURS = ("triage", "rules", "catalogue", "migrations", "web", "packaging", "pyproject.toml")
 
 
 def wheelhouse() -> tuple[Path, Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triage.cli.options import JSON, RULES
+from triage.cli.screen import print_json
 
 if TYPE_CHECKING:
     from triage.rulebase.rule import RemedyText, Rule, Rules
@@ -27,7 +27,7 @@ def list_(folders: tuple[Path, ...], as_json: bool) -> None:
     """All rules in force: id, area, severity, first remedy."""
     loaded = load(folders)
     if as_json:
-        _print({"schema": 1, "rules": [_document(rule) for rule in loaded.rules], "masked": list(loaded.masked)})
+        print_json({"schema": 1, "rules": [_document(rule) for rule in loaded.rules], "masked": list(loaded.masked)})
         return
     width = max((len(rule.id) for rule in loaded.rules), default=0)
     for rule in sorted(loaded.rules, key=lambda r: (r.area, r.id)):
@@ -44,7 +44,7 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
     """One rule in words: what it means, its remedies, its file. ID: of a rule in force, or the path of a rule file."""
     rule, _ = one(rule_id, folders)
     if as_json:
-        _print(_document(rule))
+        print_json(_document(rule))
         return
     click.echo(f"{rule.title}\n")
     click.echo(click.wrap_text(rule.cause, 100) + "\n")
@@ -93,7 +93,7 @@ def check(paths: tuple[Path, ...], folders: tuple[Path, ...], as_json: bool, rel
             {"path": p.mark.path, "line": p.mark.line, "column": p.mark.column, "text": p.text} for p in report.problems
         ]
         counts = {"rules": report.rules, "samples": report.samples, "near_misses": report.near_misses}
-        _print({"schema": 1, **counts, "problems": problems})
+        print_json({"schema": 1, **counts, "problems": problems})
     else:
         for problem in report.problems:
             click.echo(str(problem))
@@ -128,7 +128,7 @@ def _missing(chosen: tuple[Rule, ...], release: str, as_json: bool) -> None:
     rungs = list(missing_in(chosen, release))
     if as_json:
         found = [{"rule": rule, "remedy": remedy, "why": why} for rule, remedy, why in rungs]
-        _print({"schema": 1, "sglang": release, "missing": found})
+        print_json({"schema": 1, "sglang": release, "missing": found})
         return
     for rule, remedy, why in rungs:
         click.echo(f"{rule}/{remedy}: {why}")
@@ -165,10 +165,6 @@ def one(name: str, folders: tuple[Path, ...]) -> tuple[Rule, Rules]:
     if found is None:
         raise InputError(f"there is no rule '{name}': give the id of one in `triage rules list`, or a file's path")
     return found, loaded
-
-
-def _print(document: dict[str, Any]) -> None:
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def _document(rule: Rule) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def scan(
     notices += book.notices
     document = scan_document(lines, found, notices)
     if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False))
+        click.echo(json.dumps(document))  # as ASCII: no byte of a log reaches the terminal as itself
     else:
         from triage.cli.report import print_report
 
