@@ -120,6 +120,18 @@ def test_a_near_miss_that_matches_fails(tmp_path: Path) -> None:
     assert problems(tmp_path) == ["the near-miss 'no moon' is matched: make the rule stricter"]
 
 
+def test_a_rung_that_is_first_somewhere_needs_a_sample_from_there(tmp_path: Path) -> None:
+    ladder = """remedies:
+  - {id: sleep, kind: advice, title: Sleep, cost: none, confirmed: false}
+  - {id: shutters, kind: advice, title: Shut them, cost: none, confirmed: false, first_where: {frame: 'scheduler.py'}}
+"""
+    write(tmp_path, "moon", rule("{message: the moon is full}", ladder) + SAMPLE)
+    assert problems(tmp_path) == ["no sample shows where shutters is first: add one with `first: shutters`"]
+    proof = SAMPLE.replace("    log: |", "    first: shutters\n    log: |", 1)
+    write(tmp_path, "moon", rule("{message: the moon is full}", ladder) + proof)
+    assert problems(tmp_path) == []
+
+
 def test_expectations_of_a_sample_are_compared(tmp_path: Path) -> None:
     proof = SAMPLE.replace("    log: |", "    first: sleep\n    captures: {phase: new}\n    log: |", 1)
     write(tmp_path, "moon", rule("{message: 'the moon is (?P<phase>full)'}") + proof)

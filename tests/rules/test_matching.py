@@ -274,6 +274,42 @@ def test_a_rung_that_does_not_fit_says_why(tmp_path: Path, more: str, flags: dic
     assert match.remedies[0].blocked_by == why
 
 
+@pytest.mark.parametrize(
+    ("where", "flags", "first"),
+    [
+        ("frame: 'dflash_*.py'", {}, "b"),
+        ("frame: ['ngram*.py', 'sglang/dflash_*.py:draft']", {}, "b"),
+        ("frame: 'ngram*.py'", {}, "a"),
+        ("flags: {flag: tp_size, above: 1}", {"tp_size": "2"}, "b"),
+        ("flags: {flag: tp_size, above: 1}", {"tp_size": "1"}, "a"),
+        ("flags: {flag: tp_size, above: 1}", {}, "a"),  # what the log does not tell moves nothing
+        ("frame: 'dflash_*.py', flags: {flag: tp_size, above: 1}", {"tp_size": "1"}, "a"),
+        ("frame: 'ngram*.py', flags: {flag: tp_size, above: 1}", {"tp_size": "2"}, "a"),
+    ],
+)
+def test_a_rung_comes_first_where_the_crash_came_through_its_feature(
+    tmp_path: Path, where: str, flags: dict[str, str], first: str
+) -> None:
+    remedies = f"""remedies:
+  - {{id: a, kind: advice, title: A, cost: none, confirmed: false}}
+  - {{id: b, kind: advice, title: B, cost: none, confirmed: false, first_where: {{{where}}}}}
+"""
+    write(tmp_path, "one", rule("{exception: AttributeError}", remedies))
+    seen = crash(link("AttributeError", "x", "scheduler.py:run", "dflash_worker.py:draft"), flags=flags)
+    (match,) = book(tmp_path).match(seen)
+    assert [one.id for one in match.remedies] == [first, "b" if first == "a" else "a"]
+
+
+def test_a_rung_that_does_not_fit_is_not_first_wherever_the_crash_came_through(tmp_path: Path) -> None:
+    remedies = """remedies:
+  - {id: a, kind: advice, title: A, cost: none, confirmed: false}
+  - {id: b, kind: advice, title: B, cost: none, confirmed: false, when: {phase: load}, first_where: {frame: '*.py'}}
+"""
+    write(tmp_path, "one", rule("{exception: AttributeError}", remedies))
+    (match,) = book(tmp_path).match(crash(link("AttributeError", "x", "dflash_worker.py:draft")))
+    assert [one.id for one in match.remedies] == ["a", "b"]
+
+
 @pytest.mark.parametrize("release", [None, "a-nightly-build"])
 def test_where_the_log_tells_no_release_planning_asks_the_installed_one_whether_a_rung_is_bad(
     tmp_path: Path, release: str | None

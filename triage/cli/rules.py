@@ -191,6 +191,7 @@ def _remedy(remedy: RemedyText) -> dict[str, Any]:
         for edit in remedy.edits
         for name in edit.names
     ]
+    where = remedy.first_where
     return {
         "id": remedy.id,
         "kind": remedy.kind,
@@ -202,4 +203,5 @@ def _remedy(remedy: RemedyText) -> dict[str, Any]:
         "requires": list(remedy.requires),
         "conflicts": list(remedy.conflicts),
         "known_bad": [{"release": bad.release, "why": bad.why} for bad in remedy.known_bad],
+        "first_where": [f"{place.file}:{place.function}" for place in where.frames] if where else [],
     }

@@ -1,7 +1,7 @@
 """What of a crash the rules look at, prepared once, and the conditions on it that need no regex.
 
 A crash comes in; `Evidence` goes out: the same texts for the automaton, for the regexes and for the account of how far
-a rule got. Called by `rulebook` and `trial`. Pure.
+a rule got. Called by `rulebook`, `trial` and `offer`. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from triage.model import Crash, Frame, Link
-from triage.rulebase.rule import FramePattern
+from triage.rulebase.options import flag_holds
+from triage.rulebase.rule import FramePattern, RemedyText
 
 LINE_CAP = 2_000
 TEXT_CAP = 64_000
@@ -75,6 +76,16 @@ def stands_at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
 
 
 @lru_cache(4096)
+def leads(text: RemedyText, crash: Crash) -> bool:
+    """Does the crash say that this rung is likelier than those before it? What the log does not tell says nothing."""
+    where = text.first_where
+    if where is None or not all(flag_holds(condition, crash.context.flags) for condition in where.flags):
+        return False
+    return not where.frames or any(
+        stands_at(where.frames, frame) for link in crash.root.chain for frame in frames(link)
+    )
+
+
 def _ends(path: str, glob: str) -> bool:
     """Is this, a file within its folders, how the path ends?"""
     return _matches("/" + _slashed(path), "*/" + glob)

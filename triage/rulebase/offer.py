@@ -16,6 +16,7 @@ from triage.model import Crash, Edit, Remedy
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
 from triage.rulebase.checks import failed_part, named
+from triage.rulebase.evidence import leads
 from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, KnownBad, RemedyText
@@ -26,7 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
+    """The rungs, those that fit first, of them those that lead. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
     `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
     `part`. Where one of these is nothing, a rung that is called after it is left out."""
@@ -42,7 +43,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     if "{part}" in titles:
         captures["part"] = failed_part(crash)
     said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
-    remedies = [_remedy(text, crash, captures) for text in said]
+    remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
     return tuple(sorted(_onward(remedies, crash.context.sglang_version), key=lambda one: one.blocked_by is not None))
 
 

@@ -134,6 +134,14 @@ class KnownBad:
 
 
 @dataclass(frozen=True)
+class FirstWhere:
+    """Where a rung comes before the others: all that is given has to hold, one of the frames is enough."""
+
+    frames: tuple[FramePattern, ...] = ()
+    flags: tuple[FlagCondition, ...] = ()
+
+
+@dataclass(frozen=True)
 class RemedyText:
     """One rung of the ladder, before a crash has filled in its captures."""
 
@@ -154,6 +162,7 @@ class RemedyText:
     release: str | None = None  # `when`: only for these releases, where names of flags changed
     forks: tuple[str, ...] = ()  # flags and variables that only forks have
     speed: float | None = None  # share of the tokens/s that is left at least
+    first_where: FirstWhere | None = None  # the crash tells that this rung is the likeliest
 
 
 @dataclass(frozen=True)

@@ -173,8 +173,17 @@ def _proof(rule: Rule, proof: Proof, book: Rulebook) -> Iterator[Problem]:
             missed.append(Evidence.of(crash))
             if any(match.rule == rule.id for match in book.match(crash)):
                 yield Problem(miss.mark, f"the near-miss '{miss.name}' is matched: make the rule stricter")
+    yield from _unproved_places(rule, proof)
     if proof.samples and not wrong:
         yield from (Problem(gap.mark, str(gap)) for gap in gaps(rule, seen, missed))
+
+
+def _unproved_places(rule: Rule, proof: Proof) -> Iterator[Problem]:
+    """A rung that goes before the others somewhere: a sample has to come from there."""
+    proved = {sample.first for sample in proof.samples}
+    for remedy in rule.remedies:
+        if remedy.first_where and remedy.id not in proved:
+            yield Problem(remedy.mark, f"no sample shows where {remedy.id} is first: add one with `first: {remedy.id}`")
 
 
 def _quiet(path: Path) -> Crash:

@@ -18,6 +18,7 @@ from triage.rulebase.rule import (
     PLACEHOLDER,
     Clause,
     EditText,
+    FirstWhere,
     FlagCondition,
     FramePattern,
     KnownBad,
@@ -66,7 +67,7 @@ _RULE = (
 _CLAUSE = ["exception", "message", "frame", "at", "lines", "phase", "outcome", "unit", "flags", "unless", "anchors"]
 _CONDITION = ["flag", "above", "below", "is", "present", "or_unknown"]
 _REMEDY = ["id", "kind", "title", "cost", "confirmed", "edits", "versions", "requires", "conflicts", "when", "forks"]
-_REMEDY += ["known_bad", "speed"]
+_REMEDY += ["known_bad", "speed", "first_where"]
 _SAMPLE = ["name", "why", "log", "first", "captures", "also"]
 _ALSO = ["instead_of", "say"]
 # How a remedy is proved: key -> smallest and largest value.
@@ -242,7 +243,16 @@ def _remedy(r: Reader, node: Node) -> RemedyText:
         release=_specifier(r, when.get("release")),
         forks=r.texts(keys.get("forks")),
         speed=r.number(keys.get("speed"), 0, 1),
+        first_where=_first_where(r, keys["first_where"]) if "first_where" in keys else None,
     )
+
+
+def _first_where(r: Reader, node: Node) -> FirstWhere:
+    keys = r.mapping(node, ("frame", "flags"), what="first_where")
+    if not keys:
+        r.wrong(node, "first_where says not where: add frame or flags; what is always first stands first")
+    frames = tuple(_frame(r, item) for item in r.items(keys.get("frame")))
+    return FirstWhere(frames, _conditions(r, keys.get("flags")))
 
 
 def _known_bad(r: Reader, node: Node) -> KnownBad:
