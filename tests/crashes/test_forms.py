@@ -148,6 +148,7 @@ def test_a_gpu_that_the_journals_kernel_lines_only_hint_at_is_no_crash():
         ("the memory capacity is unbalanced.", "ErrorLine"),
         ("Goose attention only supports even feathers.", "ErrorLine"),
         ("The nest backend can only be used with geese.", "ErrorLine"),
+        ("Loaded weights leave no GPU memory for the pool under --mem-fraction-static=0.5. Raise it", "ErrorLine"),
     ],
 )
 def test_a_pasted_message_is_a_crash_of_unknown_outcome(text, word):

@@ -18,7 +18,8 @@ _WORDS = re.compile(
     r"\b(?:fail(?:ed|ure|s)?|fallen off|can ?not|can't|couldn't|could not|unable to|denied|refused|no such|"
     r"not (?:installed|found|divisible|supported|alive|available|met|enough|implemented|compatible|registered|defined)|"
     r"timed? ?out|timeout|dead|exceeds?|mismatch\w*|too (?:old|large|many|small|long)|unsupported|invalid|"
-    r"unexpected|unbalanced|missing|corrupt\w*|out of (?:memory|bounds|range)|illegal|overflow\w*|aborted|"
+    r"unexpected|unbalanced|missing|no (?:GPU )?memory|corrupt\w*|out of (?:memory|bounds|range)|"
+    r"illegal|overflow\w*|aborted|"
     r"must (?:be|have)|expected|undefined|unrecognized|no module named|Exception raised from|"
     r"object has no attribute|only supports?|can only be used|"
     r"(?:object|of type '\w{1,60}') is not (?:iterable|subscriptable|callable))\b",

@@ -75,7 +75,6 @@ def stands_at(patterns: tuple[FramePattern, ...], frame: Frame) -> bool:
     return False
 
 
-@lru_cache(4096)
 def leads(text: RemedyText, crash: Crash) -> bool:
     """Does the crash say that this rung is likelier than those before it? What the log does not tell says nothing."""
     where = text.first_where
@@ -86,6 +85,7 @@ def leads(text: RemedyText, crash: Crash) -> bool:
     )
 
 
+@lru_cache(4096)
 def _ends(path: str, glob: str) -> bool:
     """Is this, a file within its folders, how the path ends?"""
     return _matches("/" + _slashed(path), "*/" + glob)

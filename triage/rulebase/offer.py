@@ -27,10 +27,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """The rungs, those that fit first, of them those that lead. A captured `flag` that no release has brings the `known_name` that was meant, a
+    """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
     `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
-    `part`. Where one of these is nothing, a rung that is called after it is left out."""
+    `part`. Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes
+    before the others."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     if field := captures.get("field"):
