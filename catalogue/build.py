@@ -1,9 +1,11 @@
-"""Write flags.json: every flag and variable of SGLang, by release. `make catalogue` runs it; it takes some minutes.
+"""Write flags.json: every flag and variable of SGLang, by release; and checks.json: which of them its own checks read.
+`make catalogue` runs it; it takes some minutes.
 
-In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out: one
-JSON beside this file, read by `rulebase.catalogue` and shipped in the wheel. Each release's declaring modules run in a
-child process (`declare.py`) with stubs for all else, and are read as source too; where the two ways disagree the build
-stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A build step: never on a user's host.
+In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out: two
+JSON files beside this one, read by `rulebase.catalogue` and `rulebase.checks` and shipped in the wheel. Each release's
+declaring modules run in a child process (`declare.py`) with stubs for all else, and are read as source too; where the
+two ways disagree the build stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A build step:
+never on a user's host.
 
     flags      spelling -> [[first, last, shape], ...]   positions in `releases` and `shapes`
     variables  name -> [[first, last], ...]
@@ -21,8 +23,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import conditions
+
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "flags.json"
+CHECKS = HERE / "checks.json"
+# Some are enough for CHECKS: what a condition reads seldom changes while its message stays.
+READ = (
+    "0.4.0",
+    "0.4.6.post5",
+    "0.5.1.post3",
+    "0.5.5.post3",
+    "0.5.10",
+    "0.5.16",
+    "0.5.23",
+)
 RELEASES = (
     *("0.4.0", "0.4.1.post7", "0.4.2.post4", "0.4.3.post4", "0.4.4.post4", "0.4.5.post3", "0.4.6", "0.4.6.post5"),
     *("0.4.7", "0.4.7.post1", "0.4.8.post1", "0.4.9", "0.4.9.post6", "0.4.10", "0.4.10.post2", "0.5.1", "0.5.1.post3"),
@@ -99,6 +114,11 @@ def main() -> None:
     TARGET.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     count = f"{len(document['flags'])} flags, {len(document['variables'])} variables, {len(RELEASES)} releases"
     print(f"{TARGET.name}: {count}, {TARGET.stat().st_size} bytes")
+    fields = frozenset(shape["dest"] for shape in document["shapes"])
+    checks = conditions.document([work / release for release in READ], fields)
+    lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in checks.items())
+    CHECKS.write_text('{"schema":1,\n"checks":{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
+    print(f"{CHECKS.name}: {sum(map(len, checks.values()))} checks, {CHECKS.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

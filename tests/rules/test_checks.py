@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.model import Frame, Link
+from triage.rulebase import checks
 from triage.rulebase.checks import failed_part, named
+from triage.shipped import shipped
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,10 @@ from triage.rulebase.checks import failed_part, named
         ("herons go with cfg.page_size > 1 alone", ["--page-size"]),
         ("Page size must divide the chunked prefill size", ["--page-size", "--chunked-prefill-size"]),
         ("herons do not fly with two-batch overlap", ["--enable-two-batch-overlap"]),
-        ("dp_size and ep_size and page_size and load_format", ["--dp-size", "--ep-size", "--page-size"]),
+        (
+            "dp_size and ep_size and page_size and load_format and pp_size",
+            ["--dp-size", "--ep-size", "--page-size", "--load-format"],
+        ),
         ("SGLANG_USE_AITER is not for herons", ["SGLANG_USE_AITER"]),
         ("--heron-size and SGLANG_HERON_NEST and heron_size", []),
         ("set_page_size(7) failed", []),
@@ -96,3 +102,28 @@ def test_a_part_that_is_not_switched_on_is_not_taken_away(tmp_path: Path) -> Non
     assert book(tmp_path).match(off)[0].remedies[0].blocked_by == "the server does not run with --enable-pdmux"
     on = crash(Link("KeyError", "heron", place, (place,)), flags={"enable_pdmux": "True"})
     assert book(tmp_path).match(on)[0].remedies[0].applicable
+
+
+@pytest.mark.parametrize(
+    ("place", "message", "names"),
+    [
+        ("sglang/srt/arg_groups/nests.py:count", "lakes are for grey herons", ("--page-size", "SGLANG_USE_AITER")),
+        ("sglang/srt/arg_groups/nests.py:Nest.count", "lakes are for grey herons", ("--page-size", "SGLANG_USE_AITER")),
+        ("sglang/srt/nests.py:count", "lakes are for herons", ("--enable-lora",)),
+        ("sglang/srt/nests.py:count", "lakes are for ducks", ()),
+        ("sglang/srt/nests.py:fly", "lakes are for grey herons", ()),
+        ("herons/nests.py:count", "lakes are for grey herons", ()),
+    ],
+)
+def test_what_the_conditions_of_a_known_check_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, message: str, names: tuple[str, ...]
+) -> None:
+    known = [[["herons", "lakes"], ["enable_lora"]], [["grey", "herons"], ["page_size", "SGLANG_USE_AITER", "x_y"]]]
+    (tmp_path / "checks.json").write_text(json.dumps({"checks": {"nests.py:count": known}}))
+    (tmp_path / "flags.json").write_text((shipped("catalogue") / "flags.json").read_text())
+    monkeypatch.setattr(checks, "shipped", lambda _: tmp_path)
+    checks.known_checks.cache_clear()
+    path, function = place.split(":")
+    at = Frame(f"/opt/lake/{path}", function, 7)
+    assert named(crash(Link("ValueError", message, at, (at,)))) == names
+    checks.known_checks.cache_clear()

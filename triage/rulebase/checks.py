@@ -1,22 +1,25 @@
-"""Which of the server's settings a failing check names, in its message or in the source line that raised; and which
-optional part of the server failed, by the files of its traceback.
+"""Which of the server's settings a failing check names, in its message or in the source line that raised, or reads, by
+catalogue/checks.json; and which optional part of the server failed, by the files of its traceback.
 
-A crash comes in; flags and variables as one writes them go out, of those named at most three, those in plain sight
+A crash comes in; flags and variables as one writes them go out, of those named at most four, those in plain sight
 first. Called by `offer` where a ladder asks for it. A log is anybody's text: nothing is named but what the catalogue
 knows, and nothing that triage never changes. Pure, but for the catalogue.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from triage.model import Crash, Link
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
+from triage.shipped import shipped
 
-_MOST = 3
+_MOST = 4
 _HEAD = 600  # of a message: behind that it quotes other things
 _SOURCE = 4  # lines of a statement, as Pythons from 3.13 on print it whole
 # What these say names attributes of the code, not what is asked of the server.
@@ -82,7 +85,8 @@ def named(crash: Crash) -> tuple[str, ...]:
         if link.exception.rsplit(".", 1)[-1] in _NO_CHECK:
             continue
         message, line = link.message[:_HEAD], _source(crash, link)
-        for field, name in (*_plain(message, release), *_plain(line, release), *_spoken(message, release)):
+        plain = (*_plain(message, release), *_plain(line, release))
+        for field, name in (*plain, *_known(link, message, release), *_spoken(message, release)):
             found.setdefault(field, name)
     return tuple(found.values())[:_MOST]
 
@@ -125,6 +129,31 @@ def _spoken(text: str, release: str | None) -> Iterator[tuple[str, str]]:
                 at += many - 1
                 break
         at += 1
+
+
+def _known(link: Link, message: str, release: str | None) -> Iterator[tuple[str, str]]:
+    """What the conditions of that check read in SGLang's source: of the checks at this place the one of whose words the
+    most stand in the message."""
+    at = link.frame
+    if at is None or "sglang/srt/" not in at.path.replace("\\", "/"):
+        return
+    said = set(re.findall(r"[a-z]{4,}", message.lower()))
+    here = known_checks().get(f"{at.file}:{at.function.rsplit('.', 1)[-1]}", [])
+    fitting = [(len(words), settings) for words, settings in here if said.issuperset(words)]
+    for setting in max(fitting, default=(0, []))[1]:
+        if setting.isupper():
+            yield from _plain(setting, release)
+        elif name := _written(setting, release):
+            yield setting, name
+
+
+@lru_cache(maxsize=1)
+def known_checks() -> dict[str, list[tuple[list[str], list[str]]]]:
+    """Read when the first check is looked up: a one-shot command over a healthy log never pays for it."""
+    found: dict[str, list[tuple[list[str], list[str]]]] = json.loads(
+        (shipped("catalogue") / "checks.json").read_text(encoding="utf-8")
+    )["checks"]
+    return found
 
 
 def _written(field: str, release: str | None) -> str | None:
