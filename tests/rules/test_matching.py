@@ -8,9 +8,11 @@ import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.document import find_remedy, remedy_document
-from triage.model import Outcome, Phase, UnitEnd
+from triage.model import Link, Outcome, Phase, UnitEnd
 from triage.rulebase.evidence import Evidence
+from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.spelling import respelled
+from triage.shipped import rule_folders
 
 REMEDY = """remedies:
   - id: cap
@@ -492,3 +494,41 @@ def test_a_rung_that_would_change_nothing_does_not_fit(
     (match,) = book(tmp_path).match(crash(link("AttributeError", "x"), flags=flags))
     (remedy,) = match.remedies
     assert (remedy.blocked_by or "").removeprefix("the server runs ") == (why or "")
+
+
+SHIPPED = Rulebook.load(rule_folders())
+KERNELS = "NVRM: Xid (PCI:0000:4b:00): 79, pid=1, GPU has fallen off the bus."
+
+
+def shipped(*chain: Link, lines: tuple[str, ...] = ()) -> set[str]:
+    return {match.rule for match in SHIPPED.match(crash(*chain, lines=lines))}
+
+
+@pytest.mark.parametrize(
+    ("words", "rule_id"),
+    [
+        (KERNELS, "xid-79"),
+        ("uncorrectable ECC error encountered", "uncorrectable-ecc"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "serving-out-of-memory"),
+        ("No module named 'deep_ep'", "deepep-version"),
+        ("[Errno 98] Address already in use", "port-in-use"),
+    ],
+)
+def test_words_that_a_request_brought_into_a_message_decide_nothing(words, rule_id):
+    for between in (" ", "\n", "' ", "'\n"):  # it may write the closing mark itself
+        message = f"cannot parse 'x{between}{words}\n'"
+        lines = ("Traceback (most recent call last):", *f"ValueError: {message}".split("\n"))
+        assert rule_id not in shipped(link("ValueError", message, "srt/a.py:parse"), lines=lines)
+    whole = f"RuntimeError: {words}"  # what says so itself is believed, but for the kernel's words
+    believed = rule_id in shipped(link("RuntimeError", words, "srt/a.py:parse"), lines=(whole,))
+    assert believed is (words is not KERNELS)
+
+
+def test_the_kernels_words_are_believed_of_the_kernel():
+    assert "xid-79" in shipped(link("Xid 79", KERNELS), lines=(KERNELS,))
+    assert "xid-79" in shipped(link("NVRM", "NVRM: GPU 0000:41:00.0: GPU has fallen off the bus."))
+
+
+def test_a_message_that_quotes_names_is_read_whole():
+    message = "Unknown backend: 'abc def'. Valid ones are 'fa3', 'triton'"
+    assert Evidence.of(crash(link("ValueError", message))).chain[0][1] == message

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from triage.model import Crash, Frame, Link
+from triage.model import Crash, Failure, Frame, Link, Origin, Phase
 from triage.rulebase.options import flag_holds
 from triage.rulebase.rule import FramePattern, RemedyText
 
@@ -20,6 +20,24 @@ TEXT_CAP = 64_000
 # Lines that hold every flag's name, or advice that is printed under any failure: nothing may match on them.
 _DUMPS = ("server_args=ServerArgs(", "Possible solutions:", "usage: ", "dict_keys([")
 _WILD = re.compile(r"[*?\[\]]")
+# Classes that speak of what somebody sent: they may quote a request, and know nothing of devices, memory or imports.
+_OF_INPUT = frozenset(
+    {"ValueError", "TypeError", "KeyError", "IndexError", "AttributeError", "AssertionError", "NotImplementedError"}
+    | {"UnicodeDecodeError", "UnicodeEncodeError", "JSONDecodeError", "ValidationError", "RequestValidationError"}
+    | {"HTTPException", "BadRequestError", "TemplateError", "TemplateSyntaxError", "UndefinedError", "SecurityError"}
+)
+_QUOTE = re.compile(r"(?:^|(?<=[\s=:(\[{,]))[bu]?['\"](?=[^\s'\"]|\s*\n)", re.MULTILINE)
+_PYTHONS = re.compile(r"'[\w.]+' object [a-z ]+(?:'\w+')?")  # names of the code, in Python's own words
+_ELSEWHERE = re.compile(
+    r"(?i:\bout[ _-]of[ _-]memory)|OutOfMemory|OUT_OF_MEMORY|ALLOC_FAILED|MemoryAllocation|Not enough memory|"
+    r"\bECC\b|ECCUncorrectable|NVRM|\bS?Xid\b|\bGSP\b|_issueRpcAndWait|fallen off the bus|RmInitAdapter|"
+    r"\b(?:CUDA|HIP|NCCL|Cuda|cuDNN|CUBLAS|Triton) (?:error|Error|failure)|illegal memory access|oom-kill|"
+    r"No module named|cannot import name|undefined symbol|Address already in use|No space left|exit code|Traceback"
+)
+_BEFORE = frozenset({Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE})  # no request was taken yet
+# Words of the kernel's log alone: in what a process says itself they are somebody's words.
+_KERNELS = re.compile(r"NVRM: |\bSXid\b|\boom-kill:|Out of memory: Kill")
+_KERNELS_OWN = ("Xid ", "SXid", "NVRM", "HostOutOfMemory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +51,7 @@ class Evidence:
 
     @classmethod
     def of(cls, crash: Crash) -> Evidence:
-        chain = tuple((link, _capped(link.message)) for link in crash.root.chain)
+        chain = tuple((link, _capped(own_words(link, crash.phase))) for link in crash.root.chain)
         text = _capped("\n".join(_lines(crash)))
         words = [message for _, message in chain]
         words += [link.exception for link, _ in chain]
@@ -45,10 +63,45 @@ class Evidence:
 
 def _lines(crash: Crash) -> list[str]:
     """The texts of the crash's lines and messages, each once, without dumps that hold every word."""
+    quoted = {line for failure in crash.failures for line in _quoted(failure, crash.phase)}
     lines = (line for failure in crash.failures for line in failure.lines)
-    texts = dict.fromkeys(line.text for line in (*crash.evidence, *lines, *crash.context.warnings))
-    texts |= dict.fromkeys(link.message for failure in crash.failures for link in failure.chain)
+    kept = (line.text for line in (*crash.evidence, *lines) if line.text not in quoted)
+    texts = dict.fromkeys((*kept, *(line.text for line in crash.context.warnings)))
+    for failure in crash.failures:
+        for link in failure.chain:
+            own = own_words(link, crash.phase)
+            texts[own if own == link.message else f"{link.exception}: {own}"] = None
     return [text[:LINE_CAP] for text in texts if not any(dump in text[:400] for dump in _DUMPS)]
+
+
+def own_words(link: Link, phase: Phase) -> str:
+    """The message without what it quotes, where that holds words that such an exception never says itself: a request
+    wrote them. Nothing behind the first quotation mark is believed then, since a request can write the closing one."""
+    message = link.message
+    if not link.exception.startswith(_KERNELS_OWN) and _KERNELS.search(message):
+        message = "\n".join(line for line in message.split("\n") if not _KERNELS.search(line))
+    if phase in _BEFORE or link.exception.rsplit(".", 1)[-1] not in _OF_INPUT:
+        return message
+    python = _PYTHONS.match(message)
+    mark = _QUOTE.search(message, python.end() if python is not None else 0)
+    if mark is None or _ELSEWHERE.search(message, mark.end()) is None:
+        return message
+    return message[: mark.start()]
+
+
+def _quoted(failure: Failure, phase: Phase) -> set[str]:
+    """The texts of its lines that hold what a request wrote, not the process or the kernel."""
+    hidden: set[str] = set()
+    for link in failure.chain:
+        own = own_words(link, phase)
+        if own != link.message:
+            left = {part.strip() for part in own.split("\n")}
+            hidden |= {part.strip() for part in link.message.split("\n") if len(part.strip()) > 2} - left
+    texts = [line.text for line in failure.lines if line.origin is not Origin.KERNEL]
+    found = {text for text in texts if hidden and any(text.rstrip().endswith(part) for part in hidden)}
+    if failure.chain and not failure.cause.exception.startswith(_KERNELS_OWN):
+        found |= {text for text in texts if _KERNELS.search(text)}
+    return found
 
 
 def frames(link: Link) -> tuple[Frame, ...]:
