@@ -356,3 +356,43 @@ def test_a_rank_that_still_loads_while_the_server_ends_is_no_next_start():
     more = [Said(f"[{stamp(4_000)} TP5] Load weight begin. avail mem=138.20 GB", story.RANKS[5], 4_000)]
     (crash,) = crashes_of(story.as_text([*lines, *real_crash(3_000), *more, *story.rank_crash(4_100, 5)]))
     assert (crash.outcome, crash.root.rank, set(crash.ranks)) == (Outcome.FATAL, "TP3", {"TP3", "TP5"})
+
+
+QUOTED = [
+    f"[{stamp(10_500)} TP3] Scheduler hit an exception: Traceback (most recent call last):",
+    *story.traceback_lines(story.FRAMES, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
+    "",
+    f"[{stamp(10_500)}] SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+]
+ASGI = [
+    f"[{stamp(10_500)}] ERROR:    Exception in ASGI application",
+    "Traceback (most recent call last):",
+    f'  File "{story.SITE}/sglang/srt/entrypoints/openai/serving_chat.py", line 200, in _process',
+    "    raise ValueError(f'cannot parse {text!s}')",
+]
+FAILED = f"[{stamp(10_500)} TP5] Scheduler hit an exception: Traceback (most recent call last):"
+
+
+@pytest.mark.parametrize(("first", "last"), [("'x", "'"), ("'x' y", "z'"), ('"x', '  ".'), ("('x", "',)")])
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_a_crash_within_what_an_exception_quotes_is_doubtful_and_not_fatal(first, last, render):
+    quoting = said([*ASGI, f"ValueError: cannot parse {first}", *QUOTED, last])
+    request, *others = crashes_of(render([*story.starting(), *story.serving(10_000, 10), *quoting]))
+    assert request.outcome is Outcome.REQUEST_ERROR
+    assert [(crash.outcome, crash.grade) for crash in others] == [(Outcome.UNKNOWN, Grade.MIXED)]
+
+
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_what_a_root_quotes_adds_no_rank_and_changes_no_outcome(render):
+    raised = [FAILED, *story.traceback_lines(story.FRAMES, "ValueError: bad prompt 'hello"), *QUOTED, "'", ""]
+    lines = [*story.starting(), *story.serving(10_000, 10), *(Said(text, story.RANKS[5], 10_500) for text in raised)]
+    (crash,) = crashes_of(render([*lines, *said(QUOTED[-1:], 10_900)]))
+    assert (crash.ranks, crash.root.cause.exception, crash.grade) == (("TP5",), "ValueError", Grade.COMPLETE)
+    assert crash.outcome is (Outcome.FATAL if render is story.as_text else Outcome.UNKNOWN)  # the manager said nothing
+
+
+@pytest.mark.parametrize("between", ["it isn't", "    raise ValueError('why,", "for 'a' and 'b'"])
+def test_a_crash_behind_a_message_that_ends_what_it_quotes_is_proved(between):
+    handled = said([*ASGI, "ValueError: unknown role 'x'", between])
+    (_, crash) = crashes_of(story.as_text([*story.starting(), *story.serving(10_000, 10), *handled, *said(QUOTED)]))
+    assert (crash.outcome, crash.grade, crash.ranks) == (Outcome.FATAL, Grade.COMPLETE, ("TP3",))

@@ -58,6 +58,7 @@ class Entry:
         self.folded += 1
         self.ends_server |= again.ends_server
         self.cut |= again.cut
+        self.quoted &= again.quoted
 
     @property
     def cause(self) -> Link:

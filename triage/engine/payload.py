@@ -9,6 +9,7 @@ hold. Called by `engine.runs`, one `Payload` per open record. It must not judge 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from triage.model import Line
 
@@ -30,6 +31,10 @@ WORDS = (
 )
 _END_OF = {"[": "]", "{": "}"}
 _FIELD = re.compile(r"[\"'], ?[\"']?\w+[\"']?[=:] ?[\w\[{(\"'-]")
+# An exception's message that quotes what it was given: the mark that opens it; one within a word is an apostrophe.
+_MARK = re.compile(r"(?:^|(?<=[\s=:(\[{,]))[bu]?(?P<mark>['\"])")
+_CLOSED = re.compile(r"(?P<mark>['\"])[\])}.,;:!?]*$")
+MESSAGE_LINES = 40  # so far a message may go on that seems to close what it quotes on its first line
 
 
 class Payload:
@@ -94,3 +99,36 @@ def opens(text: str) -> bool:
     if not tail:  # a quote at the very end: it opens if it stands behind '=' or the like
         return text[last - 1 : last] in ("=", ":", "[", "{", "(", " ")
     return not (tail[0] in "])},:" and tail[-1] in "])}")
+
+
+@dataclass(frozen=True, slots=True)
+class Quotation:
+    """What an exception's message began to quote: a request may go on over lines that look like any others."""
+
+    mark: str
+    serial: int  # of the exception's line
+    time: int | None
+    lines: int  # within so many its end counts
+
+    def over(self, serial: int, time: int | None) -> bool:
+        late = time is not None and self.time is not None and time >= self.time + WAIT
+        return late or serial - self.serial > self.lines
+
+
+def quotation(text: str, serial: int, time: int | None) -> Quotation | None:
+    """What the first line of an exception quotes, if it does."""
+    found = _MARK.search(text[:2000])
+    if found is None:
+        return None
+    lines = MAX_LINES if _odd(text[found.start() :], found["mark"]) else MESSAGE_LINES
+    return Quotation(found["mark"], serial, time, lines)
+
+
+def closes_quotation(text: str, mark: str) -> bool:
+    """Whether a line ends with a mark that nothing on it opened."""
+    found = _CLOSED.search(text.rstrip()[-40:])
+    return found is not None and found["mark"] == mark and _odd(text, mark)
+
+
+def _odd(text: str, mark: str) -> bool:
+    return len(re.findall(rf"(?<!\w){mark}|{mark}(?!\w)", text[-4000:])) % 2 == 1

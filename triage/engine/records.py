@@ -10,8 +10,20 @@ from __future__ import annotations
 from triage.engine.crashes import kept
 from triage.engine.lines import Parsed
 from triage.engine.milestones import FLAGS
-from triage.engine.payload import MAX_LINES, WAIT, Payload, closes, ends_text, is_request, opens
+from triage.engine.payload import (
+    MAX_LINES,
+    WAIT,
+    Payload,
+    Quotation,
+    closes,
+    closes_quotation,
+    ends_text,
+    is_request,
+    opens,
+    quotation,
+)
 from triage.engine.pieces import Pieces, goes_on
+from triage.engine.tracelines import frame_match
 from triage.model import Line
 
 MAX_PAYLOADS = 64
@@ -21,11 +33,13 @@ MAX_DOUBTED = 20_000  # lines of one text, where no time ends it
 class Records:
     """The open records of one invocation. `flags`: the server's, where their line came in pieces and is whole now."""
 
-    __slots__ = ("_closed", "_payloads", "_pieces", "flags")
+    __slots__ = ("_closed", "_framed", "_payloads", "_pieces", "_quotations", "flags")
 
     def __init__(self) -> None:
         self._payloads: dict[int | None, Payload] = {}  # by pid
         self._closed: dict[int | None, int] = {}  # by pid: the serial at which the last of them seemed to end
+        self._quotations: dict[int | None, Quotation] = {}  # by pid: the first that may be open
+        self._framed = -1  # serial of the last frame's line while one is
         self._pieces = Pieces()
         self.flags = ""
 
@@ -89,6 +103,37 @@ class Records:
             self._closed.pop(line.pid, None)
             return None
         return closed if ends_text(parsed.text) else None
+
+    def raised(self, pid: int | None, text: str, time: int | None, serial: int) -> None:
+        """An exception's line was read, whose message may quote a request."""
+        known = self._quotations.get(pid)
+        if known is not None and not known.over(serial, time):
+            return
+        found = quotation(text, serial, time)
+        if found is not None and (known is not None or len(self._quotations) < MAX_PAYLOADS):
+            self._quotations[pid] = found
+
+    def forget_quotations(self) -> None:
+        self._quotations.clear()
+
+    def quoted_since(self, line: Line, parsed: Parsed, time: int | None, serial: int) -> int | None:
+        """Since when all is doubtful, where what a message quotes ends only with this line."""
+        if not self._quotations:
+            return None
+        open_ = self._quotations.get(line.pid)
+        if open_ is None:
+            return None
+        if open_.over(serial, time):
+            del self._quotations[line.pid]
+            return None
+        if frame_match(parsed.text) is not None:
+            self._framed = serial
+            return None
+        source = self._framed == serial - 1 and parsed.text[:1] in (" ", "\t")
+        if parsed.headed or source or not closes_quotation(parsed.text, open_.mark):
+            return None
+        del self._quotations[line.pid]
+        return open_.serial
 
     def expired(self, time: int) -> list[Line]:
         """Lines of those that no end came for."""

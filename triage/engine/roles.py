@@ -80,6 +80,8 @@ def _role(root: Entry, entry: Entry) -> tuple[Role, str]:
         return Role.CONFIRMATION, "the end of the process that failed first"
     if entry.name == "oom" and root.name == "oom":
         return Role.CONFIRMATION, entry.why
+    if entry.quoted and entry.kind is not Kind.HARDWARE and not root.quoted and entry.start > root.start:
+        return Role.NOISE, f"it may be a request's text ({entry.why})"
     if same_failure(root, entry):
         return Role.CASCADE, "the same failure in another process"
     if entry.kind < Kind.HINT:

@@ -17,7 +17,7 @@ from triage.engine.entries import sign_entry
 from triage.engine.flow import WINDOW, Flow
 from triage.engine.invocation import Invocation
 from triage.engine.kinds import Kind, Sign
-from triage.engine.lanes import Lanes
+from triage.engine.lanes import Lanes, News
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, dumped, read_kernel
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
@@ -87,10 +87,15 @@ class Run(Invocation):
         held = self._records.text(line, parsed, time, serial)
         if held is not None:
             return self._doubtful(held)
-        since = self._records.ended_again(line, parsed, serial)
-        if since is not None:
-            self.lanes.doubt(since)
-            self._burst.doubt(since)
+        if self._burst.empty and self.lanes.idle:
+            self._records.forget_quotations()  # what was raised is dealt with
+        for since in (
+            self._records.ended_again(line, parsed, serial),
+            self._records.quoted_since(line, parsed, time, serial),
+        ):
+            if since is not None:
+                self.lanes.doubt(since)
+                self._burst.doubt(since)
         return self._read(line, parsed)
 
     def _doubtful(self, lines: list[Line]) -> list[CrashEvent]:
@@ -119,6 +124,9 @@ class Run(Invocation):
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
             self._excerpt = None
         taken, reports = self.lanes.feed(line, parsed, pid)
+        for report in reports:
+            if report.news is News.RAISED and report.body.lines[-1] is line:
+                self._records.raised(line.pid, text, self._burst.time, self.lanes.serial)
         if self.lanes.idle:
             self._half = None
         elif reports or self._half is None or (taken and self.lanes.waiting):
