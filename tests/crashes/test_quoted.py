@@ -118,3 +118,41 @@ def test_what_was_ignored_before_it_does_not_hide_a_failure(head):
     ]
     (crash,) = crashes_of("\n".join(lines).encode())
     assert (crash.root.cause.exception, crash.root.cause.message) == ("ValueError", "31")
+
+
+def test_what_logging_met_with_a_record_is_no_root():
+    log = f'''--- Logging error ---
+Traceback (most recent call last):
+  File "/usr/lib/python3.12/logging/__init__.py", line 1160, in emit
+    msg = self.format(record)
+TypeError: not all arguments converted during string formatting
+Call stack:
+  File "{story.SITE}/sglang/srt/managers/scheduler.py", line 1588, in event_loop_overlap
+    logger.info("batch", size)
+Message: 'batch'
+Arguments: (4,)'''
+    crash = crash_of("ValueError: tokens are gone")
+    (again,) = crashes_of("\n".join([log, LEAD, *FRAMES, "ValueError: tokens are gone", "", END]).encode())
+    assert (again.root.cause, again.outcome, again.ranks) == (crash.root.cause, crash.outcome, ("TP0",))
+    assert again.grade is Grade.COMPLETE
+    assert crashes_of(log.encode()) == []
+
+
+def test_two_headers_on_one_line_are_two_tracebacks_and_mixed():
+    lead = LEAD + LEAD.replace("TP0", "TP1")
+    lines = [
+        lead,
+        *FRAMES,
+        "ValueError: tokens are gone",
+        "",
+        *FRAMES,
+        "torch.distributed.DistBackendError: NCCL aborted",
+    ]
+    (crash,) = crashes_of("\n".join([*lines, "", END]).encode())
+    assert [link.exception for link in crash.root.chain] == ["ValueError"]
+    assert [failure.cause.exception for failure in crash.failures] == [
+        "ValueError",
+        "torch.distributed.DistBackendError",
+        "SIGQUIT",
+    ]
+    assert crash.grade is Grade.MIXED

@@ -21,7 +21,7 @@ from triage.engine.milestones import Progress
 from triage.engine.roles import AFTER, Signs, same_failure
 from triage.engine.suspects import suspects
 from triage.engine.tracebacks import Traceback
-from triage.engine.tracelines import engine_frame
+from triage.engine.tracelines import engine_frame, is_logging
 from triage.model import Change, Crash, CrashEvent, Frame, Grade, Outcome, Phase
 
 MAX_STACK = 40
@@ -110,7 +110,8 @@ class Burst:
 
     def report(self, report: Report, grew: int | None = None) -> list[CrashEvent]:
         """What the lanes say of a traceback. `grew`: when one that broke off last did."""
-        if isinstance(report.body, Traceback) and leads.is_ignored(report.body.lead):
+        body = report.body
+        if isinstance(body, Traceback) and (leads.is_ignored(body.lead) or is_logging(body.outermost)):
             return []
         entry = self._entry_of(report.body)
         if report.news is News.OVER:

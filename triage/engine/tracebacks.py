@@ -22,6 +22,7 @@ from triage.engine.tracelines import (
     ends_message,
     exception_line,
     frame_match,
+    is_logging,
     quotes,
     read_frame,
 )
@@ -50,6 +51,7 @@ _GROUP_BAR = re.compile(r"\s*(?:\|\s)+\s?")
 _NAME = re.compile(r"[\w.<>]*$")  # a function as a frame names it
 _PIECE = re.compile(r'File "[^"]*(?:", line \d|$)|\.py", line \d|\[\d{4}-\d\d-\d\d \d\d:|raceback \(most recent')
 TORN = re.compile(r'raceback \(most r|File "[^"]*(?:", line \d|$)|\.py", line \d')
+_CALL_STACK, _ARGUMENTS = "Call stack:", "Arguments: "  # what logging writes behind what it met with a record
 _USER_CODE = "from user code:"  # torch's compiler goes on with the frames of what it compiled
 # A class whose name says nothing, right behind frames. Python prints such a line, and others might.
 _PLAIN_CLASS = re.compile(r"(?P<name>[A-Z][a-z]\w{0,60})(?:: (?P<message>.*))?$")
@@ -156,6 +158,11 @@ class Traceback:
         return self._parts[-1].frames
 
     @property
+    def outermost(self) -> list[Frame]:
+        """Where what was raised first began; empty while no frame was read."""
+        return self._parts[0].frames[:1]
+
+    @property
     def last(self) -> str:
         return self.texts[-1] if self.texts else ""
 
@@ -218,8 +225,8 @@ class Traceback:
         """Whether an untagged line could be of this traceback, judged by its form alone."""
         if self._dead or self._state == "chain":
             return False
-        if self._state == "frames":
-            return form is not Form.OTHER
+        if self._state in ("frames", "logged"):
+            return form is not Form.OTHER or self._state == "logged"
         return form is not Form.FRAME or self._stack is not None
 
     @property
@@ -292,6 +299,10 @@ class Traceback:
         self.opened = self.opened or len(self.texts)
 
     def _after(self, line: Line, text: str, *, headed: bool) -> Fate:
+        if not headed and (self._state == "logged" or text == _CALL_STACK) and is_logging(self.outermost):
+            self._state = "logged"
+            self._dead = text.startswith(_ARGUMENTS)
+            return Fate.TAKEN
         joint = Joint.CAUSE if CAUSE in text else Joint.CONTEXT if CONTEXT in text else None
         if joint is None and text.startswith("-- Process ") and text.endswith(REMOTE):
             joint = Joint.INNER
@@ -373,6 +384,9 @@ class Traceback:
             return False
         told = self._parts[-1].name.endswith(_RAY)  # Ray's own word comes before what it passes on
         frame = FRAME.match(text)
+        if frame is not None and not told and [read_frame(frame)] == self.outermost:
+            self.glued = True  # another process's, whose header got lost on the line of this one's
+            return False
         if frame is not None:
             self._parts.append(Part(Joint.INNER if told else Joint.CAUSE))
             self.damaged = self.damaged or not told

@@ -68,6 +68,7 @@ _ENDS_MESSAGE = (
     "frame #",
     "  what():",
 )
+_LOGGING = re.compile(r"(?:^|/)logging/(?:__init__|handlers)\.py$")
 BOX = re.compile(r"\+-{8,}\+$")  # a warning in a box
 _WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 _PROCESS = re.compile(r"Process \S{1,100}:$|Process (?:Spawn|Fork)Process")  # multiprocessing's word before a traceback
@@ -170,6 +171,11 @@ def engine_frame(frames: list[Frame] | tuple[Frame, ...]) -> Frame | None:
         if is_engine(frame.path):
             return frame
     return frames[-1] if frames else None
+
+
+def is_logging(frames: list[Frame]) -> bool:
+    """Whether this begins in Python's logging, which prints what a record's text raised, and goes on."""
+    return bool(frames) and frames[0].function.endswith("emit") and _LOGGING.search(frames[0].path) is not None
 
 
 def is_engine(path: str) -> bool:
