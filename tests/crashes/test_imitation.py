@@ -373,10 +373,13 @@ ASGI = [
 FAILED = f"[{stamp(10_500)} TP5] Scheduler hit an exception: Traceback (most recent call last):"
 
 
-@pytest.mark.parametrize(("first", "last"), [("'x", "'"), ("'x' y", "z'"), ('"x', '  ".'), ("('x", "',)")])
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [("'x", "'"), ("'x' y", "z'"), ('"x', '  ".'), ("('x", "',)"), ("'x", "' as JSON"), ("'x\ny'", "'")],
+)
 @pytest.mark.parametrize("render", [story.as_text, story.as_json])
 def test_a_crash_within_what_an_exception_quotes_is_doubtful_and_not_fatal(first, last, render):
-    quoting = said([*ASGI, f"ValueError: cannot parse {first}", *QUOTED, last])
+    quoting = said([*ASGI, *f"ValueError: cannot parse {first}".split("\n"), *QUOTED, last])
     request, *others = crashes_of(render([*story.starting(), *story.serving(10_000, 10), *quoting]))
     assert request.outcome is Outcome.REQUEST_ERROR
     assert [(crash.outcome, crash.grade) for crash in others] == [(Outcome.UNKNOWN, Grade.MIXED)]

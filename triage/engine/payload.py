@@ -124,10 +124,12 @@ def quotation(text: str, serial: int, time: int | None) -> Quotation | None:
     return Quotation(found["mark"], serial, time, lines)
 
 
-def closes_quotation(text: str, mark: str) -> bool:
-    """Whether a line ends with a mark that nothing on it opened."""
+def closes_quotation(text: str, quoted: Quotation) -> bool:
+    """Whether a line has a mark that nothing on it opened: as its end, where the first line left nothing open."""
+    if not _odd(text, quoted.mark):
+        return False
     found = _CLOSED.search(text.rstrip()[-40:])
-    return found is not None and found["mark"] == mark and _odd(text, mark)
+    return quoted.lines == MAX_LINES or (found is not None and found["mark"] == quoted.mark)
 
 
 def _odd(text: str, mark: str) -> bool:

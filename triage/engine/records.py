@@ -7,11 +7,14 @@ text is, `engine.pieces` and `engine.payload` know. It must not read what is in 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from triage.engine.crashes import kept
 from triage.engine.lines import Parsed
 from triage.engine.milestones import FLAGS
 from triage.engine.payload import (
     MAX_LINES,
+    MESSAGE_LINES,
     WAIT,
     Payload,
     Quotation,
@@ -130,9 +133,10 @@ class Records:
             self._framed = serial
             return None
         source = self._framed == serial - 1 and parsed.text[:1] in (" ", "\t")
-        if parsed.headed or source or not closes_quotation(parsed.text, open_.mark):
+        if parsed.headed or source or not closes_quotation(parsed.text, open_):
             return None
-        del self._quotations[line.pid]
+        # A request can write an end: the real one may come soon.
+        self._quotations[line.pid] = replace(open_, lines=serial - open_.serial + MESSAGE_LINES)
         return open_.serial
 
     def expired(self, time: int) -> list[Line]:
