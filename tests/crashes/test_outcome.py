@@ -310,7 +310,7 @@ def test_a_traceback_that_nobody_finished_does_not_make_the_failure_later():
         Said(text, MAIN, 10_500) for text in ("Traceback (most recent call last):", '  File "/x/a.py", line 1, in f')
     ]
     died = [Said("Fatal Python error: Aborted", MAIN, 10_500), *story.parent_gives_up(10_500)]
-    (crash,) = crashes_of(story.as_text([*story.starting(), *died, *half, *story.serving(10_600, 300)]))
+    (crash,) = crashes_of(story.as_text([*story.starting(), *died[:1], *half, *story.serving(10_600, 300)]))
     assert crash.outcome is Outcome.RECOVERED
 
 

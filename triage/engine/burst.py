@@ -26,9 +26,11 @@ from triage.model import Change, Crash, CrashEvent, Frame, Grade, Outcome, Phase
 
 MAX_STACK = 40
 HANDLED = (Kind.PLAIN, Kind.BARE)  # what a process may go on after
+ENDS = (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL, Kind.EXIT, Kind.COLLECTIVE)
 # Libraries' lines after which a server may go on.
 WARNINGS = ("NcclError", "UserWarning", "ImportError")
 DEATHS = ("sigquit", "dead", "exit")  # signs by which SGLang's processes tell that one of them died
+FRONT = "sglang/srt/entrypoints/"  # of the engine's files those that only the process runs which takes the requests
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
 Group = tuple[str | None, str | None, str | None, str]  # host, unit, invocation, uid of a user's unit (else '')
@@ -147,9 +149,12 @@ class Burst:
                 return []
             return self.open(entry)
         requests = crash.requests_only and entry.kind not in (Kind.REQUEST, Kind.CASCADE, Kind.HINT)
-        if requests or self._unlike(entry):
-            late = [] if requests else crash.give_up(self.step)
-            events += self.close(None, handled=not requests)
+        since = 0 if requests or self._unlike(entry) else self._long_before(entry)
+        if requests or since is not None:
+            late = [] if requests else crash.give_up(max(self.step, since or 0))
+            before = self.before
+            events += self.close(None, handled=not requests and (self.handled or not since))
+            self.before = before if not requests else self.before  # the same process: it left nobody without room
             self.progress.active = None
             for waiting in late:
                 self._held.add(waiting)
@@ -166,9 +171,26 @@ class Burst:
         if root is None or root.kind not in HANDLED or same_failure(root, entry):
             return False
         other = root.pid is not None and root.rank is None and not root.own
-        beside = other and entry.own and entry.kind is Kind.FATAL and self.progress.up
+        front = root.rank is None and any(FRONT in frame.path for frame in root.cause.frames)
+        beside = (other and entry.own) or (front and entry.rank is not None)
+        beside = beside and entry.kind is Kind.FATAL and self.progress.up
         ends = entry.kind < Kind.HINT and (entry.kind not in HANDLED or is_child(entry))
         return beside or (self.handled and ends)
+
+    def _long_before(self, entry: Entry) -> int | None:
+        """Serial of the last traceback that is so long ago, in a crash that holds nothing else, that it is no reason
+        for what ends a process now; None if there is none. The journal's crashes are closed by then."""
+        crash = self.crash
+        root = crash.root if crash is not None else None
+        if crash is None or root is None or root.kind not in HANDLED or same_failure(root, entry):
+            return None
+        if entry.kind > Kind.EXIT or entry.kind is Kind.PLAIN or (entry.kind is Kind.EXIT and is_child(root)):
+            return None
+        if crash.ends_server or any(each.kind in ENDS for each in crash.entries) or entry.time is None:
+            return None
+        until = entry.time - GROUP_QUIET
+        old = [each for each in crash.entries if each.time is not None and each.time <= until]
+        return max(each.start for each in old) if root in old else None
 
     def open(self, entry: Entry) -> list[CrashEvent]:
         """Open a crash with this failure and all that was held back."""
@@ -272,7 +294,8 @@ class Burst:
             return
         late = root.time is not None and self.time is not None and self.time - root.time >= AFTER
         same = pid is not None and root.pid == pid
-        self.outlived = self.outlived or (same and late)
+        itself = None in (pid, root.pid) and rank is not None and rank == root.rank
+        self.outlived = self.outlived or ((same or itself) and late)
         if step is None or root.kind not in HANDLED or self.ends_server:
             return
         # Whoever is known to have ended a thread, or is another than who works here, may still be missed.

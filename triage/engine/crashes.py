@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from triage.engine.entries import Entry, Key
 from triage.engine.kinds import Kind
-from triage.engine.roles import Signs, assign, choose_root, outcome, promote, same_failure
+from triage.engine.roles import Signs, assign, choose_root, outcome, promote, same_failure, worked
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
 
 MAX_ENTRIES = 300
@@ -136,6 +136,7 @@ class OpenCrash:
         result = outcome(root, self.entries, seen)
         if not closed and result is not Outcome.REQUEST_ERROR and seen.end is None:
             result = Outcome.UNKNOWN
+        mixed = closed and seen.plain and seen.ends_server and result is Outcome.UNKNOWN and worked(seen)
         host, unit, invocation, owner = self.group
         return Crash(
             id=self._id,
@@ -146,7 +147,7 @@ class OpenCrash:
             failures=failures,
             ranks=_ranks(failures),
             evidence=_evidence(roles),
-            grade=self._grade(root),
+            grade=Grade.MIXED if mixed else self._grade(root),
             host=host,
             unit=unit,
             invocation=invocation,

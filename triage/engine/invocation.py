@@ -26,8 +26,10 @@ class Invocation:
     __slots__ = (
         "_asked",
         "_burst",
+        "_elder",
         "_excerpt",
         "_flow",
+        "_front",
         "_half",
         "_late",
         "_margin",
@@ -57,6 +59,8 @@ class Invocation:
         self._margin = Margin() if plain else None
         self._records = Records()
         self._named: set[str] = set()
+        self._front: int | None = None  # in a plain file: who printed its flags last
+        self._elder: int | None = None  # in a plain file: who printed flags before that one
         self._flow = Flow()
         self._verdict = Verdict()
         self._late: tuple[Ending, Crash | None, bool] | None = None  # an end whose result the manager did not tell yet

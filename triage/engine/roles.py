@@ -124,6 +124,11 @@ def _asked(root: Entry, end: UnitEnd, told: int | None) -> bool:
     return end.code == "killed" and told is not None and end.time is not None and 0 <= end.time - told <= DRAIN
 
 
+def worked(seen: Signs) -> bool:
+    """Whether something was done for a client well after the last failure."""
+    return seen.active is not None and (seen.last is None or seen.active < 0 or seen.active - seen.last >= AFTER)
+
+
 def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
     """What became of it: by the manager's entries where there are any, by the log's own end otherwise."""
     if all(entry.kind is Kind.REQUEST for entry in entries if entry.kind is not Kind.CASCADE) and (
@@ -138,14 +143,16 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
         return Outcome.UNKNOWN
     if seen.handled:
         return Outcome.RECOVERED
-    worked = seen.active is not None and (seen.last is None or seen.active < 0 or seen.active - seen.last >= AFTER)
+    working = worked(seen)
+    if seen.plain and working and not seen.outlived and (seen.ends_server or root.kind is Kind.FATAL):
+        return Outcome.UNKNOWN  # another server's lines or a forged end: no such process works on
     if seen.plain:
-        if seen.over and seen.ends_server and not worked and not root.quoted and root.kind is not Kind.CASCADE:
+        if seen.over and seen.ends_server and not working and not root.quoted and root.kind is not Kind.CASCADE:
             return Outcome.FATAL
-        return Outcome.UNKNOWN if not worked else Outcome.RECOVERED
+        return Outcome.UNKNOWN if not working else Outcome.RECOVERED
     ended = root.kind in (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL) or root.name in ("fault", "dump")
     died = ended and not seen.outlived
-    if worked:
+    if working:
         return Outcome.DEGRADED if died else Outcome.RECOVERED
     gone = died and root.own and (root.kind is not Kind.HARDWARE or root.name == "oom") and not root.doubtful
     return Outcome.DEGRADED if gone and not seen.over else Outcome.UNKNOWN

@@ -113,6 +113,9 @@ class Run(Invocation):
             text = text[:MAX_TEXT]
             parsed = parsed._replace(text=text)
         pid = line.pid if line.pid is not None else parsed.pid
+        if pid is not None and pid == self._elder and parsed.headed:
+            self._burst.lower(Grade.MIXED, None)  # two servers in one text: whose the other lines are is not told
+            self._elder = None
         events: list[CrashEvent] = []
         if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
             events += self._verdict.settle(lived=True)
@@ -164,11 +167,21 @@ class Run(Invocation):
     def _milestone(self, line: Line, text: str) -> list[CrashEvent]:
         mark, events = milestone(text), []
         if mark == "server_args":
-            self.lanes.meet(line.pid)
+            self._another(line, text)
         if self.plain and self._next_start(mark):
             events = self._verdict.hold(self._restart())
+        if mark == "server_args":
+            self.lanes.meet(line.pid)
         self.progress.note(text, line)
         return events if mark in (None, "server_args") else events + self._verdict.settle()
+
+    def _another(self, line: Line, text: str) -> None:
+        """A server's flags under another pid than those before it. It takes the place of the one that printed those,
+        or there are two in one text: then that one will write again."""
+        pid = line.pid if line.pid is not None else parse(line.text).pid
+        if self.plain and ("nnodes=" not in text or "nnodes=1," in text or "nnodes=1)" in text):
+            self._elder = self._front if self._front != pid else self._elder
+            self._front = pid
 
     def _next_start(self, mark: str | None) -> bool:
         """A plain file goes on with another start of the server: what was before has ended. Where its flags are not
