@@ -6,7 +6,7 @@ from tests.crashes import story
 from tests.crashes.scanning import crashes_of
 from tests.crashes.story import MAIN, RANKS, Said
 from triage.engine.signature import sign
-from triage.model import Outcome
+from triage.model import Grade, Outcome
 
 RANK = RANKS[2]
 FAULTS = {
@@ -92,3 +92,91 @@ def test_a_fatal_error_of_the_switch_between_the_gpus_is_the_root():
     assert crash.root.cause.exception == "SXid"
     crash = crash_of(Said(said.format("Non-fatal"), 0, 13_000), *story.rank_crash(13_100, 2), *QUIT)
     assert crash.root.cause.exception == "AttributeError"
+
+
+UP = story.as_text([*story.starting(), *story.serving(10_000, 4)])
+
+
+@pytest.mark.parametrize(
+    ("last", "word"),
+    [
+        ("Killed", "SIGKILL"),
+        ("bash: line 1:  4711 Killed                  python -m sglang.launch_server --model-path /m", "SIGKILL"),
+        ("[1]+  Killed                  sglang serve --model-path /m", "SIGKILL"),
+        ("[1]    4711 killed     python -m sglang.launch_server --model-path /m", "SIGKILL"),
+        ("sglang-1 exited with code 137", "SIGKILL"),
+        ("sglang-1 exited with code 139", "SIGSEGV"),
+        ("sglang-1 exited with code 1", "ExitStatus 1"),
+        ("OOMKilled", "HostOutOfMemory"),
+        ("run.sh: line 3:  4711 Segmentation fault      python3 -m sglang.launch_server", "SIGSEGV"),
+    ],
+)
+def test_a_process_of_which_only_its_starter_tells_the_end(last, word):
+    (crash,) = crashes_of(UP + f"{last}\n".encode())
+    assert (crash.root.cause.exception, crash.outcome) == (word, Outcome.UNKNOWN)
+    assert crash.grade is (Grade.COMPLETE if "Segmentation" in last else Grade.CUT)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "sglang-1 exited with code 0",
+        "redis-1 exited with code 137",
+        "build.sh: line 9:  4711 Killed                  nvcc -c a.cu",
+        f"[{story.stamp(12_000)}] SIGTERM received. signum=15 frame=None. Draining requests and shutting down...\nKilled",
+        f"[{story.stamp(12_000)}] INFO:     Waiting for application shutdown.\nKilled",
+    ],
+)
+def test_other_ends_are_no_crash(last):
+    assert crashes_of(UP + f"{last}\n".encode()) == []
+
+
+def test_what_was_killed_has_nothing_to_tell_if_the_server_goes_on():
+    later = story.as_text([*story.serving(40_000, 4)])
+    assert crashes_of(UP + b"Killed\n" + later) == []
+
+
+@pytest.mark.parametrize(("code", "word"), [(-9, "SIGKILL"), (-11, "SIGSEGV")])
+def test_an_older_release_tells_the_exit_code_in_a_record_of_its_own(code, word):
+    said = [
+        f"[{story.stamp(12_000)}] Rank 3 scheduler is dead. Please check if there are relevant logs.",
+        f"[{story.stamp(12_001)}] Exit code: {code}",
+        *["Traceback (most recent call last):", *story.traceback_lines(story.FRAMES[:2], "EOFError")],
+    ]
+    data = story.as_text(story.starting()) + "\n".join(said).encode() + b"\n"
+    (crash,) = crashes_of(data)
+    assert (crash.root.cause.exception, crash.root.rank, crash.outcome) == (word, "TP3", Outcome.FATAL)
+
+
+def test_an_exit_code_of_nobody_is_none():
+    assert crashes_of(UP + f"[{story.stamp(12_000)}] Exit code: -9\n".encode()) == []
+
+
+def test_the_parent_tells_which_rank_by_its_number():
+    text = f"[{story.stamp(12_000)}] Subprocess scheduler_3 (pid=5203) crashed with exit code -9. Triggering SIGQUIT for"
+    (crash,) = crashes_of(UP + text.encode() + b"\n")
+    assert crash.root.rank == "TP3"
+    (crash,) = crashes_of(UP.replace(b"tp_size=8", b"tp_size=8, nnodes=2") + text.encode() + b"\n")
+    assert crash.root.rank is None  # each node counts its own
+
+
+def loop_ends(function="handle_loop"):
+    return [
+        f"[{story.stamp(12_000)}] Task exception was never retrieved",
+        "future: <Task finished name='Task-9' coro=<TokenizerManager.handle_loop() done> exception=KeyError('a1')>",
+        "Traceback (most recent call last):",
+        f'  File "/opt/llm/lib/python3.12/site-packages/sglang/srt/managers/tokenizer_manager.py", line 9, in {function}',
+        "    self.dispatch(o)",
+        "KeyError: 'a1'",
+    ]
+
+
+def test_the_loop_that_takes_the_answers_is_more_than_a_request():
+    for function, outcome in (("handle_loop", Outcome.UNKNOWN), ("stream", Outcome.REQUEST_ERROR)):
+        (crash,) = crashes_of(UP + "\n".join(loop_ends(function)).encode() + b"\n")
+        assert crash.outcome is outcome
+    said = [Said(text, MAIN, 12_000) for text in loop_ends()]
+    after = story.serving(20_000, 4)
+    (crash,) = crashes_of(story.as_json([*story.starting(), *story.serving(10_000, 4), *said, *after]))
+    assert crash.outcome in (Outcome.DEGRADED, Outcome.RECOVERED)
+    print(crash.outcome)

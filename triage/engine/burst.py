@@ -19,6 +19,7 @@ from triage.engine.kinds import Kind
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
 from triage.engine.roles import AFTER, Signs, same_failure
+from triage.engine.signs import KILLED
 from triage.engine.suspects import suspects
 from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame, is_logging
@@ -224,6 +225,9 @@ class Burst:
                 crash.add(held)
         if not crash.open_anyway():
             died = next((held for held in self._held.entries if held.name in DEATHS), None)
+            alone = all(held.name == KILLED for held in self._held.entries)  # one that ends itself is killed by itself
+            if died is None and alone and self.progress.active is None:
+                died = next(iter(self._held.entries), None)
             if gone is not None and stale and self.over:
                 told_of(gone, stale[-1])
                 entry = gone
@@ -302,6 +306,11 @@ class Burst:
         maybe = same or (None in (pid, root.pid) and root.rank in (None, rank))
         self.handled = self.handled or late or (maybe and not is_child(root))
         self.step = step
+
+    def dead(self) -> Entry | None:
+        """The parent's last word that a rank's process is dead."""
+        known = [*(self.crash.entries if self.crash is not None else ()), *self._held.entries]
+        return next((entry for entry in reversed(known) if entry.name == "dead"), None)
 
     def drop(self) -> None:
         """What was held back was nothing."""

@@ -20,6 +20,7 @@ from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
 
 _STARTED = re.compile(r"/(?:s?bin/[^/]+|launch_\w+\.py|__main__\.py)$")  # which of the engine's files are programs
+_LOOP = "handle_loop"  # of the front end: nobody starts it again
 _TRACKER = "/multiprocessing/resource_tracker.py"
 
 Key = tuple[str, Kind, int | None, str | None]
@@ -147,6 +148,8 @@ def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, fai
     if any(peer_lost(link.exception, link.message) for link in telling(links)):
         return Kind.HINT, "it only tells that another process is gone", main
     if leads.is_request(body.lead):
+        if leads.is_task(body.lead) and body.frames and body.frames[0].function == _LOOP:
+            return Kind.FATAL, "the loop that takes all answers ended with it", False
         return Kind.REQUEST, "one request failed", False
     if failed:
         return Kind.CASCADE, "the same process had failed before", main

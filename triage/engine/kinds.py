@@ -43,6 +43,7 @@ class Sign:
     ends_server: bool = False  # SGLang's own end-of-server line
     cause: str = ""  # the failure that the line itself names as its cause
     own: bool = False  # it is that process's alone: to no other can it have done anything
+    rank: str = ""  # whose end it tells, by the number that the parent gave its child ('rank3')
 
 
 # Exceptions that only say that somebody else is gone.

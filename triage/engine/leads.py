@@ -41,6 +41,11 @@ def is_request(lead: str) -> bool:
     return bool(_REQUEST_LEAD.search(lead))
 
 
+def is_task(lead: str) -> bool:
+    """Whether a task of asyncio's ended with what follows."""
+    return "Task exception was never retrieved" in lead
+
+
 def is_child(lead: str) -> bool:
     """Whether a thread or a process ended with what follows."""
     return bool(_CHILD_LEAD.search(lead))

@@ -152,6 +152,9 @@ class Run(Invocation):
             sign = None  # argparse writes no records, and nothing once the flags are known: this quotes somebody
         elif sign is not None and sign.name == "container" and self.progress.started and not self.plain:
             sign = None  # the engine's client speaks before anything of the server does
+        elif sign is not None and sign.name == signs.CODE:
+            dead = self._burst.dead() if parsed.headed else None
+            sign = replace(sign, rank=dead.rank or "") if dead is not None else None
         if sign is not None:
             if sign.name == "usage" and self.plain and self.progress.stopping is not None:
                 events += self._restart()  # only a program that starts reads its arguments
@@ -226,7 +229,7 @@ class Run(Invocation):
     ) -> list[CrashEvent]:
         """A failure that one line tells. `doubtful`: a request's text may look like that."""
         rank = parsed.rank if parsed is not None else None
-        rank = self.lanes.rank_of(sign.pid) or self.lanes.tag(pid, rank)
+        rank = self.lanes.rank_of(sign.pid) or self._numbered(sign.rank) or self.lanes.tag(pid, rank)
         if sign.kind in (Kind.CASCADE, Kind.EXIT) and sign.pid is None:
             rank = None if rank is None or rank.startswith("rank") else rank
         entry = sign_entry(sign, line, text, rank)
@@ -237,6 +240,11 @@ class Run(Invocation):
             entry.time = self._burst.time
         entry.quoted = doubtful or (parsed is not None and self.lanes.foreign(pid, parsed.rank))
         return self._burst.add(entry)
+
+    def _numbered(self, rank: str) -> str | None:
+        """The rank that a parent means by a number: on several nodes each parent counts its own children."""
+        told = self.lanes.tag(None, rank or None) if self.progress.flags.get("nnodes", "1") == "1" else None
+        return None if told is None or told.startswith("rank") else told
 
     # ------------------------------------------------------------ manager
 

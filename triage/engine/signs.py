@@ -10,23 +10,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from triage.engine import leads
 from triage.engine.kinds import Kind, Sign, signal_word
 from triage.model import Role
 
 _DIED = "the parent saw a process of the server end"
+CODE = "code"  # the sign that counts only behind another, "dead"
+KILLED = "killed"  # whoever started the server says how it ended
 
 
 def _exited(match: re.Match[str], text: str) -> Sign:
     """'Subprocess scheduler_0 (pid=7) crashed with exit code -9', and torchrun's word for that: -3 is the SIGQUIT that
     SGLang sends itself."""
     code = int(match["code"])
-    pid = int(match["pid"]) if match["pid"] else None
+    groups = match.groupdict()
+    pid = int(groups["pid"]) if groups.get("pid") else None
+    rank = _rank(match)
     if code in (-3, 0, 1):
-        return Sign("exit", Kind.CASCADE, Role.CASCADE, f"ExitStatus {code}", text, _DIED, pid, True)
+        return Sign("exit", Kind.CASCADE, Role.CASCADE, f"ExitStatus {code}", text, _DIED, pid, True, rank=rank)
     word = signal_word(-code) if code < 0 else f"ExitStatus {code}"
-    return Sign(f"exit{code}", Kind.EXIT, Role.ROOT, word, text, f"{_DIED}, by {word}", pid, True)
+    return Sign(f"exit{code}", Kind.EXIT, Role.ROOT, word, text, f"{_DIED}, by {word}", pid, True, rank=rank)
+
+
+def _rank(match: re.Match[str]) -> str:
+    number = match.groupdict().get("rank")
+    return f"rank{number}" if number else ""
+
+
+def _coded(match: re.Match[str], text: str) -> Sign:
+    """'Exit code: -9', a record of its own in older releases: behind the one that names the dead rank, or nothing."""
+    return replace(_exited(match, text), name=CODE)
+
+
+def _dead(match: re.Match[str], text: str) -> Sign:
+    return Sign("dead", Kind.CASCADE, Role.CASCADE, "ChildDied", text, _DIED, None, True, rank=_rank(match))
 
 
 def _supervised(match: re.Match[str], text: str) -> Sign:
@@ -64,6 +83,16 @@ def _fault(match: re.Match[str], text: str) -> Sign:
 
 def _shell(match: re.Match[str], text: str) -> Sign:
     return Sign("native", Kind.NATIVE, Role.ROOT, _FAULTS[match["what"]], text, "the shell's word for its end")
+
+
+def _killed(match: re.Match[str], text: str) -> Sign:
+    """A shell's 'Killed', compose's 'sglang-1 exited with code 137', Kubernetes' 'OOMKilled'."""
+    code = int(match.groupdict().get("code") or 128 + 9)
+    if "OOM" in text:
+        word = "HostOutOfMemory"
+    else:
+        word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
+    return Sign(KILLED, Kind.CASCADE, Role.CASCADE, word, text, "the word of whoever started it, for its end", None, True)
 
 
 def _terminate(match: re.Match[str], text: str) -> Sign:
@@ -128,6 +157,7 @@ def _assert(_match: re.Match[str], text: str) -> Sign:
 
 # What may stand before such words: another logger's head. A request that quotes one has something else before it.
 _BEFORE = r"[^'\"={}]{0,200}"
+_JOB = r"(?:[\w./-]{1,80}: line \d+: +\d+|\[\d+\] *[-+]? *(?:\d+)?) +"
 # anchor (a plain substring, tested first), expression, what to make of it
 _Maker = Callable[[re.Match[str], str], Sign]
 _LINES: tuple[tuple[str, str, _Maker], ...] = (
@@ -143,14 +173,15 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     (
         "crashed with exit code",
-        r"Subprocess \S+(?: \(pid=(?P<pid>\d+)\))? crashed with exit code (?P<code>-?\d+)",
+        r"Subprocess (?:scheduler_(?P<rank>\d{1,4})|\S+)(?: \(pid=(?P<pid>\d+)\))? crashed with exit code (?P<code>-?\d+)",
         _exited,
     ),
     (
         "exit code: ",
-        r"Rank \d+ scheduler died during initialization \(exit code: (?P<code>-?\d+)\)(?P<pid>)",
+        r"Rank (?P<rank>\d{1,4}) scheduler died during initialization \(exit code: (?P<code>-?\d+)\)",
         _exited,
     ),
+    ("Exit code: ", r"Exit code: (?P<code>-?\d{1,3})$", _coded),
     (
         "; not expected)",
         r"exited: (?P<program>[\w.:-]{1,80}) \((?:exit status (?P<code>\d+)|"
@@ -159,8 +190,8 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     (
         "is dead",
-        r"Rank \d+ scheduler is dead|scheduler_\d+ is dead",
-        _cascade("dead", _DIED, ends=True, word="ChildDied"),
+        r"(?:Rank |(?=scheduler_\d))(?:scheduler_)?(?P<rank>\d{1,4}) (?:scheduler )?is dead",
+        _dead,
     ),
     (
         "terminated with",
@@ -189,7 +220,12 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"(?: \[\S{1,80}\]){0,2} ?failed \(exitcode: (?P<code>-?\d+)\) local_rank: \d+ \(pid: (?P<pid>\d+)\) of ",
         _exited,
     ),
-    ("Killed", r"Killed$", _cascade("killed", "the shell's word for the parent's end", ends=True)),
+    ("Killed", r"(?:OOM)?Killed$", _killed),
+    # bash of a script, of a job; zsh
+    ("Killed  ", _JOB + r"Killed {2,}(?:\(core dumped\) )?[^'\"={}]{0,200}\bsgl.*", _killed),
+    ("killed  ", r"(?:\[\d+\] +[-+]? *\d+ |zsh: )killed {2,}[^'\"={}]{0,200}\bsgl.*", _killed),
+    ("Segmentation fault  ", _JOB + r"(?P<what>Segmentation fault) {2,}[^'\"={}]{0,200}\bsgl.*", _shell),
+    (" exited with code ", r"[\w.-]{0,80}sgl[\w.-]{0,80} exited with code (?P<code>[1-9]\d{0,2})$", _killed),
     (
         "TCPStore",
         _BEFORE + r"(?:sendBytes failed|recvValue failed|\"should dump\" flag|Broken pipe)",

@@ -16,6 +16,7 @@ from triage.model import Crash, Edit, Remedy
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
 from triage.rulebase.checks import failed_part, named
+from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
 from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
 from triage.rulebase.releases import covers, release_key
@@ -30,14 +31,15 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
     `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
-    `part`. Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes
-    before the others."""
+    `part`, the ranks that never came to a collective `missing`. Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes
+    before the others. Where the cause lies elsewhere, a rung that says so goes before all, and of the others only those
+    fit that look at the machine."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     if field := captures.get("field"):
         setting = catalogue().setting(field, captures.get("value", ""), crash.context.sglang_version)
         captures = {**captures, "setting": setting or ""}
-    captures = {**captures, "switched_on": switched_on(crash.context.flags)}
+    captures = {**captures, "switched_on": switched_on(crash.context.flags), "missing": _missing(crash)}
     titles = "".join(text.title for text in ladder)
     if "{checked}" in titles:
         captures["checked"] = ", ".join(named(crash))
@@ -45,7 +47,24 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["part"] = failed_part(crash)
     said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
     remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
-    return tuple(sorted(_onward(remedies, crash.context.sglang_version), key=lambda one: one.blocked_by is not None))
+    remedies = _onward(remedies, crash.context.sglang_version)
+    if (other := elsewhere(crash)) is not None:
+        remedies = [_first(other), *(_unfit(remedy, other.why) for remedy in remedies)]
+    return tuple(sorted(remedies, key=lambda one: one.blocked_by is not None))
+
+
+def _missing(crash: Crash) -> str:
+    return ", ".join(crash.suspects) or "the rank that does not report the time-out"
+
+
+def _first(other: Elsewhere) -> Remedy:
+    return Remedy(other.id, "advice", by_hand(other.title), "Nothing.", confirmed=False)
+
+
+def _unfit(remedy: Remedy, why: str) -> Remedy:
+    if remedy.kind == "system" or remedy.blocked_by is not None:
+        return remedy
+    return replace(remedy, blocked_by=why, applicable=False)
 
 
 def _onward(remedies: list[Remedy], release: str | None) -> list[Remedy]:
