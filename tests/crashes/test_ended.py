@@ -123,7 +123,7 @@ def test_a_process_of_which_only_its_starter_tells_the_end(last, word):
         "sglang-1 exited with code 0",
         "redis-1 exited with code 137",
         "build.sh: line 9:  4711 Killed                  nvcc -c a.cu",
-        f"[{story.stamp(12_000)}] SIGTERM received. signum=15 frame=None. Draining requests and shutting down...\nKilled",
+        f"[{story.stamp(12_000)}] SIGTERM received. signum=15 frame=None. Draining requests and shutting\nKilled",
         f"[{story.stamp(12_000)}] INFO:     Waiting for application shutdown.\nKilled",
     ],
 )
@@ -153,7 +153,9 @@ def test_an_exit_code_of_nobody_is_none():
 
 
 def test_the_parent_tells_which_rank_by_its_number():
-    text = f"[{story.stamp(12_000)}] Subprocess scheduler_3 (pid=5203) crashed with exit code -9. Triggering SIGQUIT for"
+    text = (
+        f"[{story.stamp(12_000)}] Subprocess scheduler_3 (pid=5203) crashed with exit code -9. Triggering SIGQUIT for"
+    )
     (crash,) = crashes_of(UP + text.encode() + b"\n")
     assert crash.root.rank == "TP3"
     (crash,) = crashes_of(UP.replace(b"tp_size=8", b"tp_size=8, nnodes=2") + text.encode() + b"\n")
@@ -165,7 +167,7 @@ def loop_ends(function="handle_loop"):
         f"[{story.stamp(12_000)}] Task exception was never retrieved",
         "future: <Task finished name='Task-9' coro=<TokenizerManager.handle_loop() done> exception=KeyError('a1')>",
         "Traceback (most recent call last):",
-        f'  File "/opt/llm/lib/python3.12/site-packages/sglang/srt/managers/tokenizer_manager.py", line 9, in {function}',
+        f'  File "/opt/llm/lib/site-packages/sglang/srt/managers/tokenizer_manager.py", line 9, in {function}',
         "    self.dispatch(o)",
         "KeyError: 'a1'",
     ]
@@ -178,5 +180,4 @@ def test_the_loop_that_takes_the_answers_is_more_than_a_request():
     said = [Said(text, MAIN, 12_000) for text in loop_ends()]
     after = story.serving(20_000, 4)
     (crash,) = crashes_of(story.as_json([*story.starting(), *story.serving(10_000, 4), *said, *after]))
-    assert crash.outcome in (Outcome.DEGRADED, Outcome.RECOVERED)
-    print(crash.outcome)
+    assert crash.outcome is Outcome.RECOVERED  # its own process answers: that was not the loop

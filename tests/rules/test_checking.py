@@ -115,6 +115,12 @@ def test_a_sample_that_another_rule_wins_fails(tmp_path: Path) -> None:
     assert text.startswith("the sample 'a full moon' is won by night, this rule matches too")
 
 
+def test_a_near_miss_that_has_nothing_of_a_sample_proves_nothing(tmp_path: Path) -> None:
+    miss = "near_misses:\n  - why: no moon\n    log: |\n      ...\n"
+    write(tmp_path, "moon", rule("{exception: ValueError, message: the moon is full}") + SAMPLE + miss)
+    assert problems(tmp_path) == ["the near-miss 'no moon' is near to nothing: no word of its log is in a sample"]
+
+
 def test_a_near_miss_that_matches_fails(tmp_path: Path) -> None:
     write(tmp_path, "moon", rule("{message: the moon is full}") + SAMPLE + MISS)
     assert problems(tmp_path) == ["the near-miss 'no moon' is matched: make the rule stricter"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -532,3 +533,34 @@ def test_the_kernels_words_are_believed_of_the_kernel():
 def test_a_message_that_quotes_names_is_read_whole():
     message = "Unknown backend: 'abc def'. Valid ones are 'fa3', 'triton'"
     assert Evidence.of(crash(link("ValueError", message))).chain[0][1] == message
+
+
+TOLD = "GPU 3 has 139.72 GiB. Process 881 has 100.60 GiB memory in use. {own} has 37.00 GiB memory in use."
+
+
+def test_what_came_of_another_crash_is_not_mended_here(tmp_path: Path) -> None:
+    ladder = REMEDY.replace('"{limit}"', "4").replace("{limit}", "4") + (
+        "  - {id: look, kind: system, title: Look what holds it, cost: None, confirmed: false}\n"
+    )
+    write(tmp_path, "moon", rule("{exception: [OutOfMemoryError]}", ladder))
+    rules = book(tmp_path)
+    alone = crash(link("OutOfMemoryError", TOLD.format(own="Process 7")))  # in a container nobody knows which is whose
+    (match,) = rules.match(alone)
+    assert [(one.id, one.blocked_by) for one in match.remedies] == [("cap", None), ("newer", None), ("look", None)]
+    (match,) = rules.match(replace(alone, follows="the-other"))
+    assert [one.id for one in match.remedies] == ["mend-the-one-before", "look", "cap", "newer"]
+    assert [one.applicable for one in match.remedies] == [False] * 4
+    (match,) = rules.match(crash(link("torch.OutOfMemoryError", TOLD.format(own="this process"))))
+    assert [one.id for one in match.remedies] == ["end-the-other-process", "look", "cap", "newer"]
+    assert match.remedies[2].blocked_by == "process 881 holds 100.60 GiB of that GPU"
+    (match,) = rules.match(crash(link("OutOfMemoryError", TOLD.format(own="this process").replace("100.60", "0.50"))))
+    assert match.remedies[0].id == "cap"
+
+
+def test_a_rung_names_the_ranks_that_never_came(tmp_path: Path) -> None:
+    ladder = "remedies:\n  - {id: look, kind: advice, title: 'Look at {missing}', cost: None, confirmed: false}\n"
+    write(tmp_path, "moon", rule("{exception: [CollectiveTimeout]}", ladder))
+    late = crash(link("CollectiveTimeout", "slow"))
+    for suspects, said in ((("TP3", "TP5"), "look at TP3, TP5"), ((), "look at the rank that does not report")):
+        (match,) = book(tmp_path).match(replace(late, suspects=suspects))
+        assert match.remedies[0].title.startswith(f"By hand: {said}")

@@ -88,11 +88,11 @@ def _shell(match: re.Match[str], text: str) -> Sign:
 def _killed(match: re.Match[str], text: str) -> Sign:
     """A shell's 'Killed', compose's 'sglang-1 exited with code 137', Kubernetes' 'OOMKilled'."""
     code = int(match.groupdict().get("code") or 128 + 9)
-    if "OOM" in text:
-        word = "HostOutOfMemory"
-    else:
-        word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
-    return Sign(KILLED, Kind.CASCADE, Role.CASCADE, word, text, "the word of whoever started it, for its end", None, True)
+    word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
+    word = "HostOutOfMemory" if "OOM" in text else word
+    return Sign(
+        KILLED, Kind.CASCADE, Role.CASCADE, word, text, "the word of whoever started it, for its end", None, True
+    )
 
 
 def _terminate(match: re.Match[str], text: str) -> Sign:
@@ -173,7 +173,8 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     (
         "crashed with exit code",
-        r"Subprocess (?:scheduler_(?P<rank>\d{1,4})|\S+)(?: \(pid=(?P<pid>\d+)\))? crashed with exit code (?P<code>-?\d+)",
+        r"Subprocess (?:scheduler_(?P<rank>\d{1,4})|\S+)(?: \(pid=(?P<pid>\d+)\))? "
+        r"crashed with exit code (?P<code>-?\d+)",
         _exited,
     ),
     (

@@ -33,6 +33,7 @@ from triage.sources import open_source
 UNFINISHED = "a TODO of the draft is left"
 _BUILTIN = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)}
 _SAYS_NOTHING = (_BUILTIN - {"MemoryError", "RecursionError"}) | {"CutTraceback", "ErrorLine"}
+_WORD = re.compile(r"[A-Za-z]{4,}")
 _TODO = re.compile(r"\bTODO\b")
 _TODO_NOTE = re.compile(r"#.{0,40}\bTODO\b")  # in the proof only as a note: logs are anybody's text
 
@@ -168,7 +169,11 @@ def _proof(rule: Rule, proof: Proof, book: Rulebook) -> Iterator[Problem]:
         wrong += _sample(rule, sample, crashes, book)
     yield from wrong
     missed: list[Evidence] = []
+    known = {word for sample in proof.samples for word in _WORD.findall(sample.log)}
     for miss in (one for given in proof.near_misses for one in (given, *given.variants())):
+        if proof.samples and known.isdisjoint(_WORD.findall(miss.log)):
+            why = "is near to nothing: no word of its log is in a sample"
+            yield Problem(miss.mark, f"the near-miss '{miss.name}' {why}")
         for crash in crashes_of(miss.log):
             missed.append(Evidence.of(crash))
             if any(match.rule == rule.id for match in book.match(crash)):
