@@ -169,7 +169,8 @@ def _proof(rule: Rule, proof: Proof, book: Rulebook) -> Iterator[Problem]:
         wrong += _sample(rule, sample, crashes, book)
     yield from wrong
     missed: list[Evidence] = []
-    known = {word for sample in proof.samples for word in _WORD.findall(sample.log)}
+    logs = (one.log for sample in proof.samples for one in (sample, *sample.variants()))
+    known = {word for log in logs for word in _WORD.findall(log)}
     for miss in (one for given in proof.near_misses for one in (given, *given.variants())):
         if proof.samples and known.isdisjoint(_WORD.findall(miss.log)):
             why = "is near to nothing: no word of its log is in a sample"
