@@ -6,19 +6,13 @@ import sys
 import time
 from pathlib import Path
 
-from triage.cli import collect_seldom
-from triage.diagnose import diagnose
-from triage.engine.assemble import Assembler
-from triage.engine.gate import Gate
-from triage.pipeline import run
-from triage.rulebase.rulebook import Rulebook
-from triage.shipped import rule_folders
-from triage.sources import open_source
-from triage.store import Store
+from triage.collector import collect_seldom
 
 
 def write_store(path: Path) -> Path:
     """An empty database with its tables."""
+    from triage.store import Store
+
     store = Store(f"sqlite:///{path}")
     store.upgrade()
     store.close()
@@ -26,7 +20,16 @@ def write_store(path: Path) -> Path:
 
 
 def main(folder: str, database: str) -> None:
-    collect_seldom()
+    collect_seldom()  # before the rest is imported, as the command line does
+    from triage.diagnose import diagnose
+    from triage.engine.assemble import Assembler
+    from triage.engine.gate import Gate
+    from triage.pipeline import run
+    from triage.rulebase.rulebook import Rulebook
+    from triage.shipped import rule_folders
+    from triage.sources import open_source
+    from triage.store import Store
+
     store = Store(f"sqlite:///{database}")
     store.ready()
     book, assembler = Rulebook.load(rule_folders()), Assembler()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import os
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from triage import __version__
+from triage.collector import collect_seldom
 
 if TYPE_CHECKING:
     from triage.model import TriageError
@@ -66,12 +66,6 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="triage")
 def triage() -> None:
     """Crash triage for SGLang units: what failed first, why, and the remedy, applied and proved."""
-
-
-def collect_seldom() -> None:
-    """Python looks for cycles after 700 new objects, which is made for programs that keep few: rules, a crash's lines
-    and the libraries' own classes are many and stay. Its searches were one instruction in twenty of a replay."""
-    gc.set_threshold(20_000, 20, 50)
 
 
 def main() -> None:

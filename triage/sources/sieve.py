@@ -6,10 +6,11 @@ In comes a reader of libsystemd, out go the lines that have to be read, and how 
 Entries of processes that are known are searched many at a time, which costs a tenth of a search in each; where one
 holds a word it is gone back to it. Why the others may be passed over stands in `engine.gate`.
 
-Whose an entry is costs as much as what it says. While one unit of ours is all that writes records with SGLang's head
-('[2026-11-29 12:00:00 TP0] Deco'), such a head that one of its processes was just seen to write is taken for its word:
-neither the kernel nor the manager writes it, and of another process that does no line with a word goes unread. A second
-server shows at the beginning of the next chunk; till then its records are counted as the first one's.
+Whose an entry is costs as much as what it says. While one unit of ours is all that writes, the head of a record of
+SGLang's ('[2026-11-29 12:00:00 TP0] Deco') or uvicorn's ('INFO:     ') that one of its processes was just seen to
+write is taken for its word, unless another unit was seen to write it too: neither the kernel nor the manager does, and
+of another process that does no line with a word goes unread. A second server shows at the beginning of the next chunk;
+till then its records are counted as the first one's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ CHUNK = 16, 256  # entries searched at once: behind a word, and where there was 
 ASKED = 8  # entries at the beginning of a chunk whose process is asked for in any case
 _RECORD = b"[2"  # begins a record, in this millennium
 _HEAD = slice(20, 31)  # of a record: what stands behind its time
+_ACCESS = b"INFO:     "  # begins what uvicorn says of each request
 
 
 @dataclass(slots=True)
@@ -56,8 +58,9 @@ class Sieve:
         self._unread = 0  # entries since the last line that was handed on
         self._seen: set[tuple[bytes, bytes]] = set()  # pid and invocation of processes of which one was handed on
         self._known: dict[bytes, str | None] = {}  # pid -> its unit, if that is one of ours
-        self._heads: dict[bytes, bytes] = {}  # of records, behind the time -> pid
-        self._alone: str | None = ""  # the one unit of ours; None: there are several, or others that write such records
+        self._heads: dict[bytes, bytes] = {}  # of records, behind the time, and of requests' lines -> pid
+        self._shared: set[bytes] = set()  # those that processes of other units write too
+        self._alone: str | None = ""  # the one unit of ours; None: there are several
         self._tally: Counter[bytes] = Counter()  # pid -> entries passed over
         self._aged = 0  # entries read since then
         self._chunk = CHUNK[0]
@@ -117,28 +120,33 @@ class Sieve:
             except KeyError:
                 message = b""
             say(message)
-            pid = head_of(message[_HEAD]) if n >= ASKED else None
-            if pid is None or not message.startswith(_RECORD):
+            begin = message[:2]
+            head = message[_HEAD] if begin == _RECORD else message[:10] if begin == b"IN" else b""
+            pid = head_of(head) if n >= ASKED else None
+            if pid is None:
                 try:
                     pid = get("_PID")
                 except KeyError:  # the kernel has none
                     return messages, writers, False
                 if pid not in known:
                     return messages, writers, False
-                if message.startswith(_RECORD):
-                    self._wrote_record(message[_HEAD], pid)
+                if begin == _RECORD or head == _ACCESS:
+                    self._wrote(head, pid)
             by(pid)
         return messages, writers, False
 
-    def _wrote_record(self, head: bytes, pid: bytes) -> None:
-        """A known process did."""
-        if self._known[pid] is None:
+    def _wrote(self, head: bytes, pid: bytes) -> None:
+        """A known process did; what others write too tells nothing."""
+        if len(self._shared) + len(self._heads) > 4096:
             self._several()
-        elif self._alone is not None and len(self._heads) < 4096:
+        elif self._known[pid] is None:
+            self._shared.add(head)
+            self._heads.pop(head, None)
+        elif self._alone is not None and head not in self._shared:
             self._heads[head] = pid
 
     def _several(self) -> None:
-        """A head does not tell whose a record is."""
+        """No head tells whose a line is."""
         self._alone = None
         self._heads.clear()
 
