@@ -44,11 +44,11 @@ BANNED = 50  # rules given to fail2ban
 NOTES = """\
 How to read it. `rg` and the C loop do a part of the work: the one finds lines, the other reads entries; triage reads
 the same, puts the crashes together, names them and (the journal) stores them. The database stands before the replay
-begins, as on an installed machine. The loop in Python is the least that any reader over libsystemd costs here: two
-calls an entry, no line made, nothing searched. Rules cost a log without crashes nothing: they are asked when a crash is
-open, and the gate in front of the engine seeks the engine's own words, by some seventy pieces of them, which
-`ahocorasick_rs` does with vector instructions: 0.09 s for a million lines, where hyperscan 0.9.1 took 0.12 s for the
-words themselves. So there is no extra for hyperscan. `--help` is the import of click and little else.
+begins, as on an installed machine. The loop in Python is what message and pid of each entry cost by systemd-python,
+no line made, nothing searched; triage asks for the pid of few. Rules cost a log without crashes nothing: they are
+asked when a crash is open, and the gate in front of the engine seeks the engine's own words, by some seventy pieces of
+them, which `ahocorasick_rs` does with vector instructions: 0.09 s for a million lines, where hyperscan 0.9.1 took
+0.12 s for the words themselves. So there is no extra for hyperscan. `--help` is the import of click and little else.
 fail2ban-regex is given the first 50 rules' own expressions, one failregex a rule.
 """
 
