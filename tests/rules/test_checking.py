@@ -375,6 +375,15 @@ def test_list_and_show_tell_the_rules_in_force(tmp_path: Path) -> None:
     assert json.loads(CliRunner().invoke(triage, ["rules", "show", "--json", "xid-79"]).stdout)["area"] == "hardware"
 
 
+def test_show_tells_where_a_rung_comes_first(tmp_path: Path) -> None:
+    where = "first_where: {frame: 'eagle_worker.py', flags: {flag: speculative_algorithm, present: true}}"
+    rung = f"remedies:\n  - {{id: sleep, kind: advice, title: Sleep, cost: none, confirmed: false, {where}}}\n"
+    write(tmp_path, "moon", rule("{message: the moon is full}", rung))
+    shown = CliRunner().invoke(triage, ["rules", "show", "--json", "moon", "--rules", str(tmp_path)])
+    (remedy,) = json.loads(shown.stdout)["remedies"]
+    assert remedy["first_where"] == {"frame": ["eagle_worker.py:*"], "flags": ["--speculative-algorithm"]}
+
+
 def test_show_of_an_unknown_rule_says_where_to_look() -> None:
     result = CliRunner().invoke(triage, ["rules", "show", "nothing"])
     assert "there is no rule 'nothing': give the id of one in `triage rules list`" in str(result.exception)

@@ -31,6 +31,17 @@ def told(place: Path, *, gated: bool) -> tuple[tuple[object, ...], int]:
     return ([but_pace(event) for event in events + assembler.finish()], count, contexts), read
 
 
+def units_told(place: Path) -> dict[str | None, int]:
+    assembler = Assembler()
+    units: dict[str | None, int] = {}
+    for batch in open_source(f"journal:{place}", gate=Gate(assembler)).batches():
+        for unit, count in [*batch.passed.items(), *((line.unit, 1) for line in batch.lines)]:
+            units[unit] = units.get(unit, 0) + count
+        for line in batch.lines:
+            assembler.feed(line)
+    return units
+
+
 def elsewhere(ms: int, count: int) -> list[Said]:
     """Another unit of ours, and one that is none of ours and full of words."""
     lines = []
@@ -90,15 +101,7 @@ def test_healthy_entries_are_passed_over_and_counted(tmp_path: Path) -> None:
 def test_what_is_passed_over_is_told_of_each_unit(tmp_path: Path) -> None:
     lines = [*story.starting(), *story.serving(10_000, 300), *elsewhere(60_000, 200)]
     place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
-    assembler = Assembler()
-    units: dict[str | None, int] = {}
-    for batch in open_source(f"journal:{place}", gate=Gate(assembler)).batches():
-        for unit, count in batch.passed.items():
-            units[unit] = units.get(unit, 0) + count
-        for line in batch.lines:
-            units[line.unit] = units.get(line.unit, 0) + 1
-            assembler.feed(line)
-    assert units == {story.UNIT: len(lines) - 400, OTHER: 200}
+    assert units_told(place) == {story.UNIT: len(lines) - 400, OTHER: 200}
 
 
 def test_what_was_passed_over_is_the_units_that_had_the_number_then(tmp_path: Path) -> None:
@@ -107,25 +110,7 @@ def test_what_was_passed_over_is_the_units_that_had_the_number_then(tmp_path: Pa
     word = Said("RuntimeError: of the other unit", 5100, 61_000)
     lines = [*story.starting(), *story.serving(10_000, 300), *first, word, *story.serving(62_000, 50)]
     place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
-    assembler = Assembler()
-    units: dict[str | None, int] = {}
-    for batch in open_source(f"journal:{place}", gate=Gate(assembler)).batches():
-        for unit, count in [*batch.passed.items(), *((line.unit, 1) for line in batch.lines)]:
-            units[unit] = units.get(unit, 0) + count
-        for line in batch.lines:
-            assembler.feed(line)
-    assert units[OTHER] == 100
-
-
-def units_told(place: Path) -> dict[str | None, int]:
-    assembler = Assembler()
-    units: dict[str | None, int] = {}
-    for batch in open_source(f"journal:{place}", gate=Gate(assembler)).batches():
-        for unit, count in [*batch.passed.items(), *((line.unit, 1) for line in batch.lines)]:
-            units[unit] = units.get(unit, 0) + count
-        for line in batch.lines:
-            assembler.feed(line)
-    return units
+    assert units_told(place)[OTHER] == 100
 
 
 def records(pid: int, ms: int, count: int, run: str, unit: str) -> list[Said]:
@@ -145,6 +130,21 @@ def test_records_of_two_servers_are_soon_told_apart_by_their_processes(tmp_path:
     told = units_told(place)
     assert sum(told.values()) == len(lines)
     assert 2500 - CHUNK[1] <= told[OTHER] <= 2500
+
+
+def test_what_another_program_writes_in_the_same_words_is_soon_not_counted(tmp_path: Path) -> None:
+    """uvicorn's line of a request: ours, and of a program that is none of ours."""
+    said = 'INFO:     10.0.0.7:40100 - "GET /health HTTP/1.1" 200 OK'
+    both = []
+    for n in range(1500):
+        both.append(Said(said, story.MAIN, 60_000 + n))
+        both.append(Said(said, 900, 60_000 + n, {}, "f00d" * 8, "nginx.service"))
+    lines = [*story.starting(), *story.serving(10_000, 300), *both]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    ours = len(lines) - 1500
+    told = units_told(place)
+    assert set(told) == {story.UNIT}
+    assert ours <= told[story.UNIT] <= ours + CHUNK[1]
 
 
 def test_a_manager_line_between_records_is_read(tmp_path: Path) -> None:

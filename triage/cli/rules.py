@@ -186,6 +186,8 @@ def _document(rule: Rule) -> dict[str, Any]:
 
 
 def _remedy(remedy: RemedyText) -> dict[str, Any]:
+    from triage.rulebase.options import words
+
     edits = [
         {"op": edit.op, "name": name, "value": edit.value, "floor": edit.floor, "ceiling": edit.ceiling}
         for edit in remedy.edits
@@ -203,5 +205,10 @@ def _remedy(remedy: RemedyText) -> dict[str, Any]:
         "requires": list(remedy.requires),
         "conflicts": list(remedy.conflicts),
         "known_bad": [{"release": bad.release, "why": bad.why} for bad in remedy.known_bad],
-        "first_where": [f"{place.file}:{place.function}" for place in where.frames] if where else [],
+        "first_where": {
+            "frame": [f"{place.file}:{place.function}" for place in where.frames],
+            "flags": [words(condition) for condition in where.flags],
+        }
+        if where
+        else None,
     }

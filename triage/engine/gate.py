@@ -17,7 +17,8 @@ end is open or announced, and the plain file was seen to be a log), a process's 
 - or by its time, which counts where the next line has none: the source hands on the last line that has one;
 - or as the first work of a server that has come up: until then `Assembler.quiet` is false. Later work counts only
   while a failure is open (`Burst.add`);
-- or as the first line of an invocation or process: the journal's reader hands on the first line of each.
+- or as the first line of an invocation or process: the journal's reader hands on the first line of each, but where it
+  takes it for a known process's by its head (`sources.sieve`), which no start and no end begins with.
 
 How many were passed over is told too (`Batch.passed`, `Assembler.pass_over`): distances are counted in lines.
 

@@ -3,7 +3,9 @@
 SGLang's request log writes prompts and answers as they are, newlines too. What stands in such a record (a traceback, a
 rank tag, a kernel's line) was written by a client or by the model and proves nothing. In come the lines behind a record
 that was opened and not closed; they are dropped with its end, or given back where no end comes or they are too many to
-hold. Called by `engine.runs`, one `Payload` per open record. It must not judge what it holds.
+hold. An exception's message may quote a request in the same way (`Quotation`): its lines are read, but doubted where an
+end of the quotation shows. Called by `engine.runs` and `engine.records`, one of each per writer. It must not judge what
+it holds.
 """
 
 from __future__ import annotations
