@@ -530,7 +530,7 @@ PREFIXES = (
     ("engine-1  | ", None, None, None),
     ("[pod/sgl-0/engine] ", None, None, None),
     ("\x1b[36m(Scheduler pid=77, ip=10.0.0.3)\x1b[0m ", None, 77, None),
-    ("[1,3]<stderr>:", None, None, None),
+    ("[1,3]<stderr>:", "rank3", None, None),
     ("[default3]:", "rank3", None, None),
     ("[rank8]: ", "rank8", None, None),
     ("Nov 29 12:00:12 gpu-ash python3[4203]: ", None, 4203, None),

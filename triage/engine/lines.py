@@ -44,7 +44,7 @@ _DOCKER = re.compile(
     r"(?![-|]? *(?:DEBUG|INFO|WARN|ERROR|CRITICAL|\[(?:debug|info|warning|error|critical) *\])))"
 )
 _BRACKET = re.compile(
-    r"\[(?P<ident>pod/[\w./-]+|\d+,\d+|[\w.@-]{1,200},\d+(?=\](?:\[[\w.-]+:\d+\])?<std(?:out|err)>:))\]"
+    r"\[(?P<ident>pod/[\w./-]+|\d+@[\w.-]{1,200}|\d+,\d+|[\w.@-]{1,200},\d+(?=\](?:\[[\w.-]+:\d+\])?<std(?:out|err)>:))\]"
     r"(?:\[[\w.-]+:\d+\](?=<std))?(?:<std(?:out|err)>:)? ?"
 )
 _MPIRUN = re.compile(  # --timestamp-output; no zone is told
@@ -74,8 +74,11 @@ _SGLANG = re.compile(
 _LOGGER = re.compile(
     r"(?P<stamp>" + _STAMP + r")(?:\s+[-|])?\s+(?:[\w.]+ - )?"
     r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\s+-)?:?\s+(?:\| [\w.<>-]+ \| |"
-    r"\| [\w.<>-]+:[\w.<>-]+:\d+ [-|] )?|\[(?P<low>debug|info|warning|error|critical) *\] ?)"  # loguru's; structlog's
+    r"\| [\w.<>-]+:[\w.<>-]+:\d+ [-|] |"  # loguru's
+    r"[\w.-]{1,60}: (?=\[20\d\d-))?|"  # whose record the server's own is
+    r"\[(?P<low>debug|info|warning|error|critical) *\] ?)"  # structlog's
 )
+_TASK = re.compile(r" *(\d{1,6}): $")  # srun -l
 # Behind a logger's time: '[2026-11-29 12:00:12][INFO] ', '[2026-11-29 12:00:12] [ERROR][run.py:77] '.
 _LEVELLED = re.compile(r" ?\[(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL) *\](?: ?\[[\w.]+:\d+\])? ?")
 # SGLang's own head behind words that nobody here knows. What a request wrote has such a mark before it.
@@ -104,6 +107,7 @@ class Parsed(NamedTuple):
     writer: str = ""  # the container, pod or process that a supervisor names before each of its lines
     kernel: bool = False  # the prefix is the kernel's: dmesg's time, or 'kernel:'
     partial: bool = False  # containerd: the line goes on in the next one
+    task: str = ""  # the number by which a launcher (mpirun; srun, if it is no line's number) tells its processes
 
 
 def parse(raw: str) -> Parsed:
@@ -111,7 +115,7 @@ def parse(raw: str) -> Parsed:
     text = visible(raw).removeprefix("^C")  # a terminal's echo of Ctrl-C
     stamp = host = ident = rank = level = None
     pid: int | None = None
-    writer = ""
+    writer = task = ""
     headed = kernel = partial = False
     for _ in range(4):  # supervisors stack: journalctl over compose over Ray
         match = _supervisor(text)
@@ -133,6 +137,7 @@ def parse(raw: str) -> Parsed:
             text = _REPEATED.sub("", text)
         if match.re in _WRITERS:
             writer += f"/{groups.get('ident') or rank}"
+            task = _number(groups["ident"]) if match.re is _BRACKET else task
         kernel = kernel or groups.get("ident") == "kernel" or match.re is _DMESG
         partial = partial or (match.re is _DOCKER and match["tag"] == "P")
     for _ in range(4):  # one logger's record may be the text of another's: '2026-11-29 12:00:12 - sglang - INFO - [...'
@@ -145,6 +150,8 @@ def parse(raw: str) -> Parsed:
             break
         text = text[match.end() :]
         if match.re is _BEHIND:
+            label = _TASK.match(match[0])
+            task = label[1] if label is not None else task
             continue
         headed = True
         groups = match.groupdict()
@@ -157,13 +164,18 @@ def parse(raw: str) -> Parsed:
         headed = True
         level = _GLOG_LEVEL.get(match["level"], match["level"])
         text = text[match.end() :]
-    return Parsed(text, headed, rank, level, stamp, pid, host, ident, writer, kernel, partial)
+    return Parsed(text, headed, rank, level, stamp, pid, host, ident, writer, kernel, partial, task)
 
 
 def container(writer: str) -> str:
     """The name of a container or pod, if that is who wrote it; a rank's tag is no such name."""
     name = writer.removeprefix("/")
     return "" if not name[:1].isalpha() or "," in name or re.match(r"rank\d", name) else name
+
+
+def _number(ident: str) -> str:
+    """Of '1,3', 'prterun-gpu1-4100@1,3' (OpenMPI: job and rank) and '3@gpu1' (MPICH) the 3."""
+    return ident.rpartition(",")[2] if "," in ident else ident.partition("@")[0] if "@" in ident else ""
 
 
 def _zoned(stamp: str, zone: str) -> str:

@@ -2,7 +2,8 @@
 
 In come the lines of a plain file, out go the same without that margin. It is learned from a traceback's own first two
 lines, header and frame, that begin alike but for their numbers, or from a frame whose header is missing, and forgotten
-with the first line that begins otherwise. Called by `engine.runs`. It must not know loggers and supervisors:
+with the first line that begins otherwise. A number that stays the same over two records is no line's, but a launcher's
+name of a process (`srun -l`). Called by `engine.runs`. It must not know loggers and supervisors:
 `engine.lines` takes their words off.
 """
 
@@ -17,22 +18,25 @@ MAX = 100
 FILE = '  File "'  # as Python writes it
 _NUMBER = re.compile(r" *\d+")
 _TEXT = re.compile(r"[\"'={(]")  # what a record of a request has before its text is no margin
+_LABEL = re.compile(r" *(\d{1,6}): ?")
 _BARS = re.compile(r"[ |+-]+$")  # nor is what an exception group has
 
 
 class Margin:
     """The margin of the traceback that is being read, if it has one."""
 
-    __slots__ = ("_known", "_likely")
+    __slots__ = ("_known", "_labelled", "_likely", "_task")
 
     def __init__(self) -> None:
         self._known: re.Pattern[str] | None = None
         self._likely: re.Pattern[str] | None = None  # what stood before the last header
+        self._task = ""  # number before the last record
+        self._labelled = False  # that tells processes apart
 
     @property
     def expecting(self) -> bool:
         """Something is remembered of the last lines."""
-        return self._known is not None or self._likely is not None
+        return (self._known is not None and self._known is not _LABEL) or self._likely is not None
 
     def off(self, text: str) -> str:
         """The line without its margin."""
@@ -54,9 +58,14 @@ class Margin:
 
     def without(self, parsed: Parsed) -> Parsed:
         """The line without its margin, behind which a record's head may stand."""
+        if parsed.task and not parsed.writer:
+            return self._record(parsed)
         text = self.off(parsed.text)
         if text is parsed.text:
             return parsed
+        label = _LABEL.match(parsed.text) if self._known is _LABEL else None
+        if label is not None:
+            parsed = parsed._replace(writer=f"/{label[1]}", task=label[1])
         inner = parse(text)
         return parsed._replace(
             text=inner.text,
@@ -66,13 +75,24 @@ class Margin:
             stamp=parsed.stamp or inner.stamp,
         )
 
+    def _record(self, parsed: Parsed) -> Parsed:
+        """A record behind a number: a launcher's, if the one before it had the same."""
+        if HEADER not in parsed.text:  # no change amid a traceback
+            self._labelled = self._labelled or parsed.task == self._task
+            self._task = parsed.task
+        if not self._labelled:
+            self.off(parsed.text)
+            return parsed._replace(task="")
+        self._known, self._likely = _LABEL, None
+        return parsed._replace(writer=f"/{parsed.task}")
+
     def _frame(self, text: str) -> str:
         """A frame with something before it."""
         at = text.find(FILE)
         head = text[:at]
         if not 0 < at <= MAX or FRAME.match(text, at) is None or _TEXT.search(head) or _BARS.match(head):
             return text
-        self._known = _like(head)
+        self._known = _LABEL if self._labelled and _LABEL.fullmatch(head) else _like(head)
         return text[at:]
 
 

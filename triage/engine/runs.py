@@ -71,6 +71,8 @@ class Run(Invocation):
         parsed = parse(line.text)
         if self._margin is not None:
             parsed = self._margin.without(parsed)
+        if parsed.task and parsed.writer and self.progress.flags.get("nnodes", "1") == "1":
+            parsed = parsed._replace(rank=self.lanes.task(parsed.task, parsed.rank))
         text = parsed.text
         time, serial = self._burst.time, self.lanes.serial
         if self._records.piece(line, parsed, time, serial):

@@ -17,10 +17,22 @@ class Writers:
     _pids: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
     front: int | None = None  # the process that takes the requests: it has no rank's work
+    _tasks: set[str] = field(default_factory=set)  # the numbers that a launcher gave its processes
+    _others: set[str] = field(default_factory=set)  # those of them under which another rank writes
     _fronted: int = 0  # so many processes were known when it was met
 
     def rank_of(self, pid: int | None) -> str | None:
         return self._ranks.get(pid) if pid is not None else None
+
+    def task(self, number: str, rank: str | None) -> str | None:
+        """The rank of a line that a launcher (mpirun, srun) numbered, torch's way where the line itself names none. It
+        starts one process a rank, or one a node: that one writes for other ranks than its number says."""
+        if len(self._tasks) < 4096:
+            self._tasks.add(number)
+            if rank not in (None, f"TP{number}") and not rank.startswith("rank"):
+                self._others.add(number)
+        alone = number == "0" and len(self._tasks) == 1  # the front end and all it started
+        return rank if rank is not None or alone or number in self._others else f"rank{number}"
 
     def shared(self, pid: int | None) -> bool:
         """Several ranks write under it and under no other: a container engine's."""
