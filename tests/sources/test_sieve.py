@@ -155,3 +155,32 @@ def test_a_manager_line_between_records_is_read(tmp_path: Path) -> None:
     (gated, _), (whole, _) = told(place, gated=True), told(place, gated=False)
     assert gated == whole
     assert gated[0]
+
+
+def test_entries_that_tell_no_process_by_their_head_are_counted_once(tmp_path: Path) -> None:
+    """Between records: a program's own lines, those of others, and an entry without a message."""
+    lines = [*story.starting(), *story.serving(10_000, 300)]
+    for n in range(30):
+        ms = 60_000 + 1000 * n
+        lines += records(story.RANKS[0], ms, 17 * n, story.RUN, story.UNIT)
+        lines.append(Said("a line of a plugin", story.RANKS[0], ms + 990))
+        lines.append(Said("connection from 10.0.0.9", 900, ms + 991, {}, "f00d" * 8, "nginx.service"))
+        lines.append(Said("usb 1-1: new device", 0, ms + 992))
+    lines += story.unit_failed(95_000)
+    text = story.as_export(lines).decode()
+    silent = text.replace("MESSAGE=a line of a plugin\n", "", 5)
+    assert silent != text
+    place = make_journal(tmp_path / "x.journal", silent)
+    (gated, read), (whole, _) = told(place, gated=True), told(place, gated=False)
+    assert gated == whole
+    assert gated[1] == len([said for said in lines if said.unit == story.UNIT or said.pid == 0])
+    assert read < 500
+
+
+def test_the_head_of_a_short_line_is_nobodys(tmp_path: Path) -> None:
+    """What is cut in a record's time has no head: another program's line of a few letters has none either."""
+    ours = [Said("[2", story.RANKS[0], 60_000 + n) for n in range(40)]
+    theirs = [Said("[2", 900, 61_000 + n, {}, "f00d" * 8, "nginx.service") for n in range(400)]
+    lines = [*story.starting(), *story.serving(10_000, 300), *ours, *theirs]
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    assert units_told(place) == {story.UNIT: len(lines) - 400}
