@@ -76,7 +76,21 @@ def test_a_thread_that_died_is_missed_only_by_the_next_step():
     (crash,) = crashes_of(story.as_json([*story.starting(), *thread, *steps(12_100, 1), *ended(14_000)]))
     assert crash.root.cause.exception == "RuntimeError"
     first, last = crashes_of(story.as_json([*story.starting(), *thread, *steps(12_100, 5), *ended(17_200)]))
-    assert (first.outcome, last.root.cause.exception) == (Outcome.RECOVERED, "AttributeError")
+    assert (first.outcome, last.root.cause.exception) == (Outcome.DEGRADED, "AttributeError")
+
+
+@pytest.mark.parametrize("pid", [MAIN, RANKS[3]])
+@pytest.mark.parametrize("lead", ["Exception in thread Thread-5 (forward):", "Process SpawnProcess-2:"])
+@pytest.mark.parametrize("render", RENDER)
+def test_a_thread_that_died_does_not_come_back_though_the_server_goes_on(render, lead, pid):
+    other = pid if "thread" in lead else 4_900  # a process that a rank or the front end started
+    died = said(other, [lead, HEADER, *GRAMMAR])
+    (crash,) = crashes_of(render([*story.starting(), *died, *steps(12_100, 30)]))
+    assert (crash.outcome, crash.root.cause.exception) == (Outcome.DEGRADED, "RuntimeError")
+    quoted = [Said(f"[{stamp(12_000)}] Receive: obj=GenerateReqInput(text='{lead}", MAIN, 12_000), *died[1:]]
+    closing = Said("', sampling_params={})", MAIN, 12_000)
+    found = crashes_of(render([*story.starting(), *quoted, closing, *steps(12_100, 30)]))
+    assert all(crash.outcome is not Outcome.DEGRADED for crash in found)
 
 
 def test_another_rank_may_make_a_step_before_it_misses_the_one_that_failed():

@@ -86,6 +86,19 @@ def test_a_server_that_hangs_without_its_rank_is_degraded(kind):
     assert (first.outcome, last.outcome, last.follows) == (Outcome.DEGRADED, Outcome.FATAL, first.id)
 
 
+@pytest.mark.parametrize("after", [2_000, 8_000])
+@pytest.mark.parametrize("kind", ["a rank", "a rank by the kernel"])
+def test_a_rank_that_died_before_somebody_stopped_the_unit_was_missed(kind, after):
+    stop = [*story.stop_asked(12_000 + after), *story.unit_failed(12_400 + after)]
+    (crash,) = crashes_of(story.as_json([*BUSY, *GONE[kind], *stop]))
+    assert crash.outcome is Outcome.DEGRADED
+    at_once = [*story.stop_asked(12_000), *story.unit_failed(13_000)]  # what a stop itself makes a rank raise
+    assert [crash.outcome for crash in crashes_of(story.as_json([*BUSY, *at_once[:1], *GONE[kind], *at_once[1:]]))] in (
+        [],
+        [Outcome.UNKNOWN],
+    )
+
+
 def quiet(ms):
     return [Said('INFO:     10.1.0.9:52114 - "GET /health HTTP/1.1" 503 Service Unavailable', MAIN, ms)]
 

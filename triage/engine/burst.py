@@ -266,7 +266,8 @@ class Burst:
         event = self._event(Change.CLOSED, ended if ended is not None else self.last, handled=handled)
         self.crash = None
         self.before = remember(event.crash, self.before)
-        if event.crash.outcome in (Outcome.UNKNOWN, Outcome.DEGRADED):
+        waits = event.crash.outcome is Outcome.DEGRADED and not self.handled
+        if waits or event.crash.outcome is Outcome.UNKNOWN:
             self.miss(event.crash)
         self._held.take()
         return [event]

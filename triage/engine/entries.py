@@ -77,6 +77,10 @@ def is_child(entry: Entry) -> bool:
     return isinstance(entry.body, Traceback) and leads.is_child(entry.body.lead)
 
 
+def is_thread(entry: Entry) -> bool:
+    return isinstance(entry.body, Traceback) and leads.is_thread(entry.body.lead)
+
+
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:
     """A failure that one line tells."""
     links = tuple(Link(word, sign.message[:2000]) for word in (sign.cause, sign.exception) if word)

@@ -16,6 +16,7 @@ FATAL_LEAD = re.compile(
     r"router init state|Initialization failed"
 )
 _CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread ")
+_THREAD_LEAD = "Exception in thread "
 _IGNORED_LEAD = re.compile(r"Exception ignored (?:in|on|while)\b")
 # What asyncio writes between its announcement and the traceback.
 _BELOW_LEAD = re.compile(r"(?:asyncgen|future|handle|protocol|socket|task|transport): ")
@@ -49,6 +50,11 @@ def is_task(lead: str) -> bool:
 def is_child(lead: str) -> bool:
     """Whether a thread or a process ended with what follows."""
     return bool(_CHILD_LEAD.search(lead))
+
+
+def is_thread(lead: str) -> bool:
+    """Whether a thread ended with what follows: nobody starts it again, though its process goes on."""
+    return _THREAD_LEAD in lead
 
 
 def is_ignored(lead: str) -> bool:

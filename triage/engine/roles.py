@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triage.engine.entries import Entry
+from triage.engine.entries import Entry, is_child, is_thread
 from triage.engine.kinds import Kind
 from triage.engine.manager import RUNTIME_LIMIT
 from triage.model import Outcome, Role, UnitEnd
 
 TOLERANCE = 2_000_000  # a likelier root counts though it was printed up to two seconds later
 AFTER = 3_000_000  # work done this long after the last failure shows that the server lives
+BEFORE = 1_000_000  # what failed so long before somebody asked for an end is no part of that end
 DRAIN = 300_000_000  # a server that was told to end may finish its requests first
 
 
@@ -129,6 +130,24 @@ def worked(seen: Signs) -> bool:
     return seen.active is not None and (seen.last is None or seen.active < 0 or seen.active - seen.last >= AFTER)
 
 
+def _died(root: Entry, seen: Signs) -> bool:
+    """Whether its process ended with it."""
+    ended = root.kind in (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL) or root.name in ("fault", "dump")
+    return ended and not seen.outlived
+
+
+def _gone(root: Entry, seen: Signs) -> bool:
+    """Whether the unit misses a rank's process since."""
+    return (
+        _died(root, seen) and root.own and not root.doubtful and (root.kind is not Kind.HARDWARE or root.name == "oom")
+    )
+
+
+def _missed(root: Entry, seen: Signs) -> bool:
+    """Whether a thread or helper ended with it, which its process outlives: it does not come back."""
+    return is_child(root) and not root.doubtful and (is_thread(root) or not seen.outlived)
+
+
 def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
     """What became of it: by the manager's entries where there are any, by the log's own end otherwise."""
     if all(entry.kind is Kind.REQUEST for entry in entries if entry.kind is not Kind.CASCADE) and (
@@ -136,23 +155,23 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
     ):
         return Outcome.REQUEST_ERROR
     if seen.end is not None:
+        if seen.end.requested and _gone(root, seen) and root.time is not None and seen.stopping is not None:
+            return Outcome.DEGRADED if root.time + BEFORE <= seen.stopping else Outcome.UNKNOWN
         if seen.end.requested or _asked(root, seen.end, seen.told):
             return Outcome.UNKNOWN
         return Outcome.FATAL if seen.end.result != "success" or seen.ends_server else Outcome.UNKNOWN
     if seen.stopping is not None:
         return Outcome.UNKNOWN
+    lived = Outcome.DEGRADED if _missed(root, seen) else Outcome.RECOVERED
     if seen.handled:
-        return Outcome.RECOVERED
+        return lived
     working = worked(seen)
     if seen.plain and working and not seen.outlived and (seen.ends_server or root.kind is Kind.FATAL):
         return Outcome.UNKNOWN  # another server's lines or a forged end: no such process works on
     if seen.plain:
         if seen.over and seen.ends_server and not working and not root.quoted and root.kind is not Kind.CASCADE:
             return Outcome.FATAL
-        return Outcome.UNKNOWN if not working else Outcome.RECOVERED
-    ended = root.kind in (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL) or root.name in ("fault", "dump")
-    died = ended and not seen.outlived
+        return Outcome.UNKNOWN if not working else lived
     if working:
-        return Outcome.DEGRADED if died else Outcome.RECOVERED
-    gone = died and root.own and (root.kind is not Kind.HARDWARE or root.name == "oom") and not root.doubtful
-    return Outcome.DEGRADED if gone and not seen.over else Outcome.UNKNOWN
+        return Outcome.DEGRADED if _died(root, seen) else lived
+    return Outcome.DEGRADED if _gone(root, seen) and not seen.over else Outcome.UNKNOWN
