@@ -123,7 +123,7 @@ def dashboard(settings: object, root: Path) -> None:
     thread.start()
 
     def started() -> None:
-        say(4, "the dashboard, until Ctrl-C; preview the remedy, apply it to the copy, undo it:")
+        say(4, "the dashboard, until Ctrl-C; preview, apply it to the copy, undo it (no journal is read here):")
         click.echo(f"      {link}")
 
     try:

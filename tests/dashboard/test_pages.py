@@ -377,6 +377,18 @@ def test_the_list_names_no_remedy_whose_title_waits_for_words_of_the_log(reader:
     assert "in place of" not in page
 
 
+def test_rules_are_found_by_words_of_what_they_tell(reader: TestClient) -> None:
+    every = reader.get("/rules").text
+    assert '<details class="panel area" open' not in every  # a phone shows the areas, not every rule
+    found = reader.get("/rules", params={"text": " GRAPH dflash "}).text
+    assert 'href="/rules/dflash-graph-replay-none"' in found
+    assert 'href="/rules/embed-nan"' not in found
+    assert '<details class="panel area" open' in found
+    none = reader.get("/rules", params={"text": "<b>nowhere"}).text
+    assert "No rule says that" in none
+    assert "<b>nowhere" not in none
+
+
 def test_a_rule_that_changes_is_on_the_page_without_a_restart(
     make: Callable[..., TestClient], rules: tuple[Rule, ...]
 ) -> None:

@@ -23,7 +23,8 @@ MESSAGE_LINES = 4
 def print_report(document: dict[str, Any]) -> None:
     """All crashes of one scan."""
     crashes = document["crashes"]
-    click.echo(f"{document['lines']} lines, {len(crashes)} crash{'' if len(crashes) == 1 else 'es'}")
+    lines = document["lines"]
+    click.echo(f"{lines} line{'' if lines == 1 else 's'}, {len(crashes)} crash{'' if len(crashes) == 1 else 'es'}")
     for crash in crashes:
         click.echo("")
         print_crash(crash)

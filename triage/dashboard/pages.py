@@ -7,7 +7,7 @@ rows, and renders one template. Sync on purpose: they run in the server's thread
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ from triage.dashboard.render import slots
 from triage.debt import Debt, debts
 from triage.model import Pending, Plan, Refused, Severity, TriageError, Unreachable
 from triage.poison import poison
+from triage.rulebase.rule import Rule
 from triage.store import ActionRow, IncidentState, IncidentView
 
 Number = Annotated[int, Path(ge=1, le=2**31)]
@@ -255,10 +256,14 @@ def _knowledge(router: APIRouter, desk: Desk) -> None:
         return units_page(desk, request)
 
     @router.get("/rules")
-    def rules(request: Request) -> HTMLResponse:
-        rows = sorted(desk.rules.values(), key=lambda rule: (rule.area, rule.id))
+    def rules(request: Request, text: Word = "") -> HTMLResponse:
+        text = text.strip()
+        words = text.casefold().split()
+        rows = [
+            rule for rule in sorted(desk.rules.values(), key=lambda rule: (rule.area, rule.id)) if _says(rule, words)
+        ]
         areas = [(area, list(group)) for area, group in groupby(rows, key=lambda rule: rule.area)]
-        values = {"rows": rows, "areas": areas, "trouble": desk.in_force().trouble}
+        values = {"rows": rows, "areas": areas, "text": text, "trouble": desk.in_force().trouble}
         return page(desk, request, "rules.html", "Rules", values, here="/rules")
 
     @router.get("/rules/{rule}")
@@ -274,6 +279,13 @@ def _knowledge(router: APIRouter, desk: Desk) -> None:
             {"rule": known, "text": rule_text(known.path)},
             here="/rules",
         )
+
+
+def _says(rule: Rule, words: Sequence[str]) -> bool:
+    """Whether what a rule tells people holds each of these words."""
+    told = (rule.id, rule.title, rule.cause, *(f"{remedy.id} {remedy.title}" for remedy in rule.remedies))
+    every = "\n".join(told).casefold()
+    return all(word in every for word in words)
 
 
 def rule_text(path: Any) -> str:
