@@ -8,6 +8,7 @@ In come the other crash and this one; out goes whether this one only follows it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from triage.engine.kinds import peer_lost
@@ -65,12 +66,18 @@ def waited(crash: Crash, silent: Before, *, end: bool) -> bool:
     if silent.began is None or crash.started is None or crash.id == silent.id:
         return False
     died = silent.outcome is Outcome.DEGRADED
-    texts = (link.message for link in crash.root.chain)
+    ran = time_out(link.message for link in crash.root.chain)
+    if ran is None:
+        return end and died
+    return died or abs(crash.started - ran - silent.began) <= NEAR
+
+
+def time_out(texts: Iterable[str]) -> int | None:
+    """Microseconds that somebody waited, where a time-out's words say so."""
     found = next((match for match in map(_TIME_OUT.search, texts) if match is not None), None)
     if found is None:
-        return end and died
-    ran = int(found["ms"]) * 1000 if found["ms"] else int(found["s"]) * 1_000_000
-    return died or abs(crash.started - ran - silent.began) <= NEAR
+        return None
+    return int(found["ms"]) * 1000 if found["ms"] else int(found["s"]) * 1_000_000
 
 
 def follows(crash: Crash, before: Before | None) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triage.engine import leads
-from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment, waited
+from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment, time_out, waited
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
@@ -32,6 +32,7 @@ ENDS = (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL, Kind.EXIT, Kind.COLLECTIVE)
 WARNINGS = ("NcclError", "UserWarning", "ImportError")
 DEATHS = ("sigquit", "dead", "exit")  # signs by which SGLang's processes tell that one of them died
 FRONT = "sglang/srt/entrypoints/"  # of the engine's files those that only the process runs which takes the requests
+MANY_STEPS = 50  # without times: no server makes so many that misses one of its processes
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
 Group = tuple[str | None, str | None, str | None, str]  # host, unit, invocation, uid of a user's unit (else '')
@@ -43,7 +44,9 @@ class Burst:
     __slots__ = (
         "_grade_at",
         "_held",
+        "_marks",
         "_stacked",
+        "_steps",
         "aside",
         "before",
         "crash",
@@ -84,6 +87,8 @@ class Burst:
         self.outlived = False  # the process that failed first works on
         self.step = 0  # serial of the line that showed the server at work last, while a crash was open
         self.handled = False  # so far there is but a traceback, and the server worked on after it
+        self._steps = 0  # as many as this were made since
+        self._marks = (0, 0)  # serials of the last two milestones that it came to since
         self._held = Held()  # cascades and hints that wait for a root
         self._stacked: Entry | None = None  # the last failure, if it was but a library's line
         self.aside = Aside()
@@ -185,12 +190,19 @@ class Burst:
         root = crash.root if crash is not None else None
         if crash is None or root is None or root.kind not in HANDLED or same_failure(root, entry):
             return None
-        if entry.kind > Kind.EXIT or entry.kind is Kind.PLAIN or (entry.kind is Kind.EXIT and is_child(root)):
+        if entry.kind > Kind.COLLECTIVE or entry.kind is Kind.PLAIN or (entry.kind is Kind.EXIT and is_child(root)):
             return None
-        if crash.ends_server or any(each.kind in ENDS for each in crash.entries) or entry.time is None:
+        if crash.ends_server or any(each.kind in ENDS for each in crash.entries):
             return None
-        until = entry.time - GROUP_QUIET
-        old = [each for each in crash.entries if each.time is not None and each.time <= until]
+        if entry.time is None:  # two milestones on no rank is missed: they wait for each other in between
+            old = [each for each in crash.entries if each.start <= self._marks[0]]
+            old = old if entry.kind is not Kind.COLLECTIVE else []
+        else:
+            since = GROUP_QUIET
+            if entry.kind is Kind.COLLECTIVE:  # whoever waited began to before that: only what ended by then is past
+                ran = time_out(link.message for link in entry.links)
+                since = ran + NEAR if ran is not None else entry.time
+            old = [each for each in crash.entries if each.time is not None and each.time <= entry.time - since]
         return max(each.start for each in old) if root in old else None
 
     def open(self, entry: Entry) -> list[CrashEvent]:
@@ -201,6 +213,7 @@ class Burst:
         crash.add(entry)
         self.crash = crash
         self.outlived = self.handled = False
+        self._steps, self._marks = 0, (0, 0)
         crash.open()
         return [self._event(Change.OPENED)]
 
@@ -297,7 +310,9 @@ class Burst:
         root = self.crash.root if self.crash is not None else None
         if root is None:
             return
-        late = root.time is not None and self.time is not None and self.time - root.time >= AFTER
+        self._steps += step is not None
+        now, then = self.time, root.time
+        late = self._steps >= MANY_STEPS if now is None or then is None else now - then >= AFTER
         same = pid is not None and root.pid == pid
         itself = None in (pid, root.pid) and rank is not None and rank == root.rank
         self.outlived = self.outlived or ((same or itself) and late)
@@ -307,6 +322,10 @@ class Burst:
         maybe = same or (None in (pid, root.pid) and root.rank in (None, rank))
         self.handled = self.handled or late or (maybe and not is_child(root))
         self.step = step
+
+    def came(self, serial: int) -> None:
+        """The server reached a further milestone."""
+        self._marks = (self._marks[1], serial)
 
     def dead(self) -> Entry | None:
         """The parent's last word that a rank's process is dead."""

@@ -92,13 +92,14 @@ class Progress:
         self._good = with_version(before._flags, before.version) if up else before._good
 
     def note(self, text: str, line: Line) -> bool:
-        """Take in one healthy line; True if it was a milestone."""
+        """Take in one healthy line; True if it was a milestone that it had not come to yet."""
         name = milestone(text)
         if name is not None:
+            new = name not in self._seen
             self._reach(_PHASES[name], name, line)
             if name == "server_args":
                 self._flags = read_flags(text)
-            return True
+            return new
         if text.startswith(_ACTIVITY):
             return False
         if len(self._warnings) < 20 and any(word in text for word in _WARNINGS):

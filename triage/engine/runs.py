@@ -177,7 +177,8 @@ class Run(Invocation):
             events = self._verdict.hold(self._restart())
         if mark == "server_args":
             self.lanes.meet(line.pid)
-        self.progress.note(text, line)
+        if self.progress.note(text, line):
+            self._burst.came(self.lanes.serial)
         return events if mark in (None, "server_args") else events + self._verdict.settle()
 
     def _another(self, line: Line, text: str) -> None:
