@@ -97,3 +97,53 @@ def test_two_units_in_one_text_that_names_them_have_a_crash_each():
     assert told(with_unit(story.interleaved([SERVES, other(ended)]))) == [second]
     again = [*ended, *ended]
     assert told(with_unit(again)) == [first, first]
+
+
+def short(lines: list[Said], idents: dict[str, str]) -> bytes:
+    """`journalctl` of several units, whose `SyslogIdentifier=` is given."""
+    out = ""
+    for said in lines:
+        who = "systemd[1]" if said.pid == 1 else f"{idents[said.unit]}[{said.pid + 900 * (said.unit == OTHER)}]"
+        out += f"2026-11-29T12:00:{said.ms // 1000:02d}+00:00 gpu-ash {who}: {said.text}\n"
+    return out.encode()
+
+
+STEMS = {story.UNIT: story.UNIT.removesuffix(".service"), OTHER: OTHER.removesuffix(".service")}
+
+
+@pytest.mark.parametrize("idents", [STEMS, {story.UNIT: "oak", OTHER: "elm"}])
+def test_two_servers_that_journalctls_identifiers_tell_apart_have_a_crash_each(idents):
+    a, b = idents[story.UNIT], idents[OTHER]
+    first, second = [(name, "TP1", "fatal", "complete") for name in ("AttributeError", "KeyError")]
+    both = told(short(story.interleaved([CRASH[1:], other(CRASH)[1:]]), idents))
+    assert [each[1:] for each in both] == [first, second]
+    assert both[1][0] == b != a
+    assert [each[1:] for each in told(short(story.interleaved([CRASH[1:], other(SERVES)[1:]]), idents))] == [first]
+    assert [each[1:] for each in told(short(story.interleaved([SERVES[1:], other(CRASH)[1:]]), idents))] == [second]
+
+
+def test_the_managers_words_go_to_the_server_whose_identifier_is_the_units_name():
+    ended = [*CRASH, *story.unit_failed(12_500)]
+    later = [replace(said, text=said.text.replace(story.UNIT, OTHER)) for said in story.unit_failed(13_500)]
+    told_of = told(short(story.interleaved([ended, [*other(CRASH), *[replace(s, unit=OTHER) for s in later]]]), STEMS))
+    assert [(exception, outcome, grade) for _, exception, _, outcome, grade in told_of] == [
+        ("AttributeError", "fatal", "complete"),
+        ("KeyError", "fatal", "complete"),
+    ]
+    alive = told(short(story.interleaved([SERVES, [*other(CRASH), *[replace(s, unit=OTHER) for s in later]]]), STEMS))
+    assert [(exception, outcome, grade) for _, exception, _, outcome, grade in alive] == [
+        ("KeyError", "fatal", "complete")
+    ]
+
+
+def test_two_servers_under_one_identifier_are_mixed():
+    idents = {story.UNIT: "python3", OTHER: "python3"}
+    found = told(short(story.interleaved([CRASH[1:], other(CRASH)[1:]]), idents))
+    assert {grade for *_, grade in found} == {"mixed"}
+
+
+def test_a_container_engines_number_is_no_servers_name():
+    """It is another at each start, so what a start left to the next one would be lost."""
+    idents = {story.UNIT: "3f2a9c0d1b7e", OTHER: "77aa9c0d1b7e"}
+    found = told(short([*CRASH[1:], *other(CRASH)[1:]], idents))
+    assert [unit for unit, *_ in found] == [None, None]

@@ -19,7 +19,7 @@ from triage.engine import manager
 from triage.engine.burst import GROUP_QUIET, Group
 from triage.engine.crashes import kept
 from triage.engine.kinds import Kind, Sign
-from triage.engine.lines import container, parse
+from triage.engine.lines import container, parse, server_name
 from triage.engine.milestones import FLAGS, Progress
 from triage.engine.runs import Run
 from triage.model import LOST, OWNER, Context, Crash, CrashEvent, Grade, Line, Origin
@@ -161,20 +161,22 @@ class Assembler:
         return run
 
     def _container(self, group: Group, line: Line) -> Group:
-        """One text of several containers' lines: a server that its container's name tells from another is a run of its
-        own, under that name. Ranks and nodes of one server are none."""
+        """One text of several containers' (or identifiers') lines: a server that such a name tells from another
+        is a run of its own, under that name. Ranks and nodes of one server are none."""
         if FLAGS in line.text and len(self._containers) < MAX_RUNS:
             parsed = parse(line.text)
-            name = container(parsed.writer) if parsed.text.startswith(FLAGS) else ""
+            name = server_name(parsed) if parsed.text.startswith(FLAGS) else ""
             alone = "nnodes=" not in line.text or "nnodes=1," in line.text or "nnodes=1)" in line.text
             if name and alone and name not in self._containers:
                 self._containers[name] = (group[0], name, *group[2:]) if self._containers else group
-                if len(self._containers) == 2:  # the first one's lines are of the run that has no name yet
-                    first = next(iter(self._containers))
+                first = next(iter(self._containers))
+                if len(self._containers) == 2 and container(parsed.writer):  # the first one's run has no name yet
                     self._run(self._containers[first], line).call(first)
+                elif len(self._containers) > 1:  # an identifier: the manager may have told of the unit before
+                    self._run(self._containers[first], line).part(f"{name}.service")
         if len(self._containers) < 2:
             return group
-        return self._containers.get(container(parse(line.text).writer), group)
+        return self._containers.get(server_name(parse(line.text)), group)
 
     def _recall(self, run: Run, *, alone: bool) -> None:
         """What the process before this one knew of it, or (`alone`: nothing newer is known) of the unit's run before
@@ -247,11 +249,12 @@ class Assembler:
             return []
         if word.name == "dump":
             return self._dumped(line, word, text)
-        run = self._run(_group(line), line)
-        if line.unit is None:  # a text export: its processes' lines name no unit, so the whole file is one run
-            named = manager.manager_unit(text)
-            if named is not None:
-                run.call(named)
+        group, named = _group(line), manager.manager_unit(text) if line.unit is None else None
+        if named is not None:
+            group = self._containers.get(named.removesuffix(".service"), group)
+        run = self._run(group, line)
+        if named is not None:  # a text export: its processes' lines name no unit, so the whole file is one run
+            run.call(named)
         events = self._nodes(run, run.manager(line, word, text))
         events += self._claim(run)
         self._watch(run)

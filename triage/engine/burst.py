@@ -109,6 +109,10 @@ class Burst:
         if self.crash is not None:
             self.crash.grade = grade
 
+    def lift(self, grade: Grade) -> None:
+        """What was said of the lines does not hold of those that come."""
+        self._grade_at.pop(grade, None)
+
     def set_back(self, time: int) -> None:
         """The clock was: nothing that is known lies in the future."""
         self.time = min(self.time, time) if self.time is not None else None

@@ -211,6 +211,13 @@ class Invocation:
         if len(self._named) > 1:
             self._burst.lower(Grade.MIXED, None)
 
+    def part(self, unit: str) -> None:
+        """That unit's lines can be told from ours, as it turns out."""
+        self._named.discard(unit)
+        if len(self._named) == 1:
+            self._burst.named = next(iter(self._named))
+            self._burst.lift(Grade.MIXED)
+
     def miss(self, crash: Crash) -> None:
         """Something failed beside it that it may wait for."""
         self._burst.miss(crash)

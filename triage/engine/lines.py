@@ -173,6 +173,15 @@ def container(writer: str) -> str:
     return "" if not name[:1].isalpha() or "," in name or re.match(r"rank\d", name) else name
 
 
+def server_name(parsed: Parsed) -> str:
+    """What tells a server from others in one text: its container, else journalctl's identifier, if that is more than a
+    container's number, which is another at each start."""
+    named = container(parsed.writer)
+    if named or parsed.host is None or parsed.kernel or parsed.ident is None:
+        return named
+    return "" if re.fullmatch(r"[0-9a-f]{12}", parsed.ident) else parsed.ident
+
+
 def _number(ident: str) -> str:
     """Of '1,3', 'prterun-gpu1-4100@1,3' (OpenMPI: job and rank) and '3@gpu1' (MPICH) the 3."""
     return ident.rpartition(",")[2] if "," in ident else ident.partition("@")[0] if "@" in ident else ""
