@@ -1,20 +1,22 @@
-"""Write flags.json: every flag and variable of SGLang, by release; and checks.json: which of them its own checks read.
-`make catalogue` runs it; it takes some minutes.
+"""Write flags.json: every flag and variable of SGLang, by release; checks.json: which of them its own checks read; and
+pins.json: which versions of other packages a release asks for. `make catalogue` runs it; it takes some minutes.
 
-In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out: two
-JSON files beside this one, read by `rulebase.catalogue` and `rulebase.checks` and shipped in the wheel. Each release's
-declaring modules run in a child process (`declare.py`) with stubs for all else, and are read as source too; where the
-two ways disagree the build stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A build step:
-never on a user's host.
+In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out:
+three JSON files beside this one, read by `rulebase.catalogue`, `.checks` and `.pins` and shipped in the wheel. Each
+release's declaring modules run in a child process (`declare.py`) with stubs for all else, and are read as source too;
+where the two ways disagree the build stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A build
+step: never on a user's host.
 
     flags      spelling -> [[first, last, shape], ...]   positions in `releases` and `shapes`
     variables  name -> [[first, last], ...]
+    pins       package -> [[first, last, specifier], ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,7 @@ import conditions
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "flags.json"
 CHECKS = HERE / "checks.json"
+PINS = HERE / "pins.json"
 # Some are enough for CHECKS: what a condition reads seldom changes while its message stays.
 READ = (
     "0.4.0",
@@ -48,6 +51,29 @@ RELEASES = (
 )
 # Fields that look like flags in the source and that the release keeps off the command line by code.
 NO_FLAGS = {"--custom-sigquit-handler", "--stat-loggers"}
+# What `pip install sglang[all]` brings on NVIDIA's GPUs; until 0.5.4 most of it stood in extras.
+EXTRAS = ("", "all", "srt", "runtime-common")
+REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")
+
+
+def pinned(folder: Path) -> dict[str, str]:
+    """Package -> specifier, of the packages for which the release's wheel gives one."""
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        head = wheel.read(name).decode().split("\n\n", 1)[0]
+    found: dict[str, str] = {}
+    for line in head.splitlines():
+        kind, _, text = line.partition(": ")
+        if kind != "Requires-Dist" or (asked := REQUIREMENT.fullmatch(text.strip())) is None:
+            continue
+        extra = re.search(r"extra == [\"']([\w.-]+)", asked[3] or "")
+        package, specifier = (
+            re.sub(r"[-_.]+", "-", asked[1]).lower(),
+            ",".join(sorted(asked[2].replace(" ", "").split(","))),
+        )
+        if specifier and package != "sglang" and (extra[1].replace("_", "-") if extra else "") in EXTRAS:
+            found.setdefault(package, specifier)  # of several by platform the first is the usual one
+    return found
 
 
 def declared(release: str, work: Path) -> dict[str, Any]:
@@ -118,6 +144,14 @@ def main() -> None:
     checks = conditions.document([work / release for release in READ], fields)
     lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in checks.items())
     CHECKS.write_text('{"schema":1,\n"checks":{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
+    asked = [pinned(work / release) for release in RELEASES]
+    pins = {
+        name: [list(span) for span in spans([one.get(name) for one in asked])]
+        for name in sorted({name for one in asked for name in one})
+    }
+    lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in pins.items())
+    PINS.write_text('{"schema":1,\n"pins":{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
+    print(f"{PINS.name}: {len(pins)} packages, {PINS.stat().st_size} bytes")
     print(f"{CHECKS.name}: {sum(map(len, checks.values()))} checks, {CHECKS.stat().st_size} bytes")
 
 

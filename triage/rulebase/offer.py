@@ -19,11 +19,13 @@ from triage.rulebase.checks import failed_part, named
 from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
 from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
+from triage.rulebase.pins import asked, outside
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, KnownBad, RemedyText
 from triage.rulebase.spelling import known_in, makes_worse, spelled
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
+_PINNED = re.compile(r"\bthis sglang(?:'s \w+)? (?:pins|asks for)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -31,7 +33,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
     `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
-    `part`, the ranks that never came to a collective `missing`; what the log itself guesses, `meant`, may be captured.
+    `part`, the package outside SGLang that it failed in `outside`, the ranks that never came to a collective `missing`;
+    what the log itself guesses, `meant`, may be captured.
     Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes before the others.
     Where the cause lies elsewhere, a rung that says so goes before all, and of the others only those fit that look at
     the machine."""
@@ -46,6 +49,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["checked"] = ", ".join(named(crash))
     if "{part}" in titles:
         captures["part"] = failed_part(crash)
+    if "{outside}" in titles:
+        captures["outside"] = outside(crash)
     said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
     remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
     remedies = _onward(remedies, crash.context.sglang_version)
@@ -120,6 +125,9 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
         here = spelled(edits, release)
         edits, blocked = here.parts, blocked or here.why
         title += f" (here {', '.join(here.renamed)})" if here.renamed else f" ({here.doubt})" if here.doubt else ""
+    versions = fill(text.versions, captures) if text.versions else None
+    if versions and text.kind == "install" and _PINNED.search(title) and (pins := asked(versions, release)):
+        title, versions = f"{title} ({release} asks for {', '.join(pins)})", " ".join(pins)
     return Remedy(
         id=text.id,
         kind=text.kind,
@@ -127,7 +135,7 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
         cost=fill(text.cost, captures),
         confirmed=text.confirmed,
         edits=tuple(edit for part in edits for edit in part if edit.name),  # '': the log did not tell it
-        versions=fill(text.versions, captures) if text.versions else None,
+        versions=versions,
         known_bad=tuple(
             (bad.release, bad.why) for bad in text.known_bad if bad.release and _holds(bad, crash.context.flags)
         ),
