@@ -5,6 +5,7 @@ import json
 import lzma
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,60 @@ def test_people_are_told_which_rank_never_came():
     ]
     done = scan("-", data=story.as_text([*story.starting(), *waits, *story.parent_gives_up(12_100)]))
     assert "suspect   TP5" in done.stdout.decode()
+
+
+def node(rank, ms, last, flags):
+    """One node's log of a server on two, without journald: it comes up, and a rank fails."""
+    lines = [*story.starting(1), *story.rank_crash(ms, 0, last), *story.parent_gives_up(ms + 100)]
+    flags = f"tp_size=16, {flags}, node_rank={rank}"
+    shown = [
+        said.text.replace("tp_size=8", flags).replace(" TP0]", f" TP{8 * rank}]") for said in lines if said.pid > 1
+    ]
+    return "\n".join(shown) + "\n"
+
+
+TWO_NODES = "tp_size=16, nnodes=2, dist_init_addr='10.0.0.1:5000'"
+GONE = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:4242"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("one_file", [False, True])
+def test_a_node_that_saw_the_others_gone_follows_their_crash_however_the_logs_are_given(tmp_path, one_file, turned):
+    texts = []
+    for name, ms, last in (("ash", 12_000, story.NONE_TYPE), ("oak", 15_000, GONE)):
+        ended = [*story.parent_gives_up(ms + 100), *story.unit_failed(ms + 300)]
+        entries = [
+            {**story.entry_fields(replace(said, run=name * 8)), "_HOSTNAME": f"gpu-{name}"}
+            for said in [*story.starting(1), *story.rank_crash(ms, 0, last), *ended]
+        ]
+        texts.append("".join(json.dumps(entry) + "\n" for entry in entries).replace("tp_size=8", TWO_NODES))
+    texts = texts[::-1] if turned else texts
+    paths = [tmp_path / f"{n}.json" for n in range(2)]
+    for path, text in zip(paths, ["".join(texts)] if one_file else texts, strict=False):
+        path.write_text(text)
+    done = scan("--json", *[str(path) for path in paths if path.exists()])
+    crashes = {crash["host"]: crash for crash in json.loads(done.stdout)["crashes"]}
+    if one_file and turned:  # the other's was open yet: one crash, seen from both
+        assert [crash["root"]["exception"] for crash in crashes.values()] == ["AttributeError"]
+        return
+    assert (crashes["gpu-ash"]["follows"], crashes["gpu-oak"]["follows"]) == (None, crashes["gpu-ash"]["id"])
+    assert crashes["gpu-oak"]["matches"][0]["remedies"][0]["id"] == "mend-the-one-before"
+
+
+@pytest.mark.parametrize(
+    ("flags", "ms", "follows"),
+    [
+        ("nnodes=2, dist_init_addr='10.0.0.1:5000'", 15_000, True),
+        ("nnodes=2, dist_init_addr='10.0.0.9:5000'", 15_000, False),
+        ("nnodes=1, dist_init_addr=None", 15_000, False),
+        ("nnodes=2, dist_init_addr='10.0.0.1:5000'", 95_000, False),
+    ],
+)
+def test_plain_logs_of_two_nodes_belong_together_by_what_their_servers_were_given(tmp_path, flags, ms, follows):
+    for n, (when, last, given) in enumerate(
+        ((12_000, story.NONE_TYPE, "nnodes=2, dist_init_addr='10.0.0.1:5000'"), (ms, GONE, flags))
+    ):
+        (tmp_path / f"{n}.log").write_text(node(n, when, last, given))
+    done = scan("--json", "--tz", "UTC", *[str(tmp_path / f"{n}.log") for n in range(2)])
+    first, second = json.loads(done.stdout)["crashes"]
+    assert (first["follows"], second["follows"] == first["id"]) == (None, follows)

@@ -63,6 +63,11 @@ def scan(
         lines += count
         found.extend(findings)
         broken = broken if whole else spec
+    if len(found) > 1:
+        from triage.engine.aftermath import across
+
+        for n, crash in across([finding.crash for finding in found]).items():
+            found[n] = _named(crash, book)
     notices += book.notices
     document = scan_document(lines, found, notices)
     if as_json:

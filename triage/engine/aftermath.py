@@ -2,17 +2,19 @@
 wait for what died in it until their time is up.
 
 In come the other crash and this one; out goes whether this one only follows it. Called by
-`engine.burst`. Pure judgement.
+`engine.burst`; by `triage scan` with all crashes of what it read. Pure judgement.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from triage.engine.kinds import peer_lost
 from triage.model import Crash, Outcome, Phase
+
+_ENDED = (Outcome.FATAL, Outcome.DEGRADED, Outcome.UNKNOWN)
 
 WITHIN = 900_000_000  # microseconds between the end of the one and the other
 NEAR = 60_000_000  # a collective begins about when the rank dies that it then waits for
@@ -58,6 +60,56 @@ def same_moment(crash: Crash, sibling: Crash) -> bool:
     if peer_lost(sibling.root.cause.exception, sibling.root.cause.message):  # it only saw that others were gone
         return False
     return 0 <= crash.started - sibling.started <= TOGETHER
+
+
+def cluster(unit: str | None, flags: Mapping[str, str]) -> tuple[str | None, str, str] | None:
+    """Unit, number of nodes and meeting point of a server that runs on several nodes."""
+    nodes, address = flags.get("nnodes", ""), flags.get("dist_init_addr", "")
+    return (unit, nodes, address) if nodes.isdecimal() and int(nodes) > 1 and address else None
+
+
+def across(crashes: Sequence[Crash]) -> dict[int, Crash]:
+    """Crashes of one server's nodes that were read one node after the other: those that follow another node's, by their
+    place in the sequence, and how they are told then."""
+    nodes: dict[object, list[int]] = {}
+    for n, crash in enumerate(crashes):
+        server = cluster(crash.unit, crash.context.flags)
+        if server is not None and crash.started is not None and crash.outcome in _ENDED:
+            nodes.setdefault(server, []).append(n)
+    told: dict[int, Crash] = {}
+    for here in nodes.values():
+        causes = [crashes[n] for n in here if not _lost(crashes[n]) and not crashes[n].follows]
+        for n in here:
+            crash = crashes[n]
+            before = [cause for cause in causes if _after(crash, cause)]
+            first = min(before, key=lambda cause: abs(_began(crash) - _began(cause)), default=None)
+            if first is not None and not crash.follows:
+                why = (
+                    f"{crash.root.why}; another node, {_node(first)}, had failed by then ({first.root.cause.exception})"
+                )
+                root = replace(crash.root, why=why)
+                told[n] = replace(crash, root=root, failures=(root, *crash.failures[1:]), follows=first.id)
+    return told
+
+
+def _after(crash: Crash, first: Crash) -> bool:
+    """Whether a crash came of that one of another node. Where it only saw others gone their clocks need not agree."""
+    if crash is first or _node(crash) == _node(first):
+        return False
+    later = _began(crash) - _began(first)
+    return -NEAR <= later <= TOGETHER if _lost(crash) else 0 < later <= TOGETHER
+
+
+def _began(crash: Crash) -> int:
+    return crash.started or 0
+
+
+def _lost(crash: Crash) -> bool:
+    return peer_lost(crash.root.cause.exception, crash.root.cause.message)
+
+
+def _node(crash: Crash) -> str:
+    return crash.host or f"rank {crash.context.flags.get('node_rank', '0')}"
 
 
 def waited(crash: Crash, silent: Before, *, end: bool) -> bool:

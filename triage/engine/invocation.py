@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from triage.engine.aftermath import cluster
 from triage.engine.burst import GROUP_QUIET, Burst, Group
 from triage.engine.endings import END_WAIT, Ending
 from triage.engine.excerpt import Excerpt
@@ -176,9 +177,7 @@ class Invocation:
     @property
     def cluster(self) -> tuple[str | None, str, str] | None:
         """Unit, number of nodes and meeting point where the server runs on several nodes."""
-        flags = self.progress.flags
-        nodes, address = flags.get("nnodes", ""), flags.get("dist_init_addr", "")
-        return (self.group[1], nodes, address) if nodes.isdecimal() and int(nodes) > 1 and address else None
+        return cluster(self.group[1], self.progress.flags)
 
     def told(self, other: Invocation, events: list[CrashEvent]) -> list[CrashEvent] | None:
         """Another node of this unit has something to tell; what is to be told instead, if it is of our open crash."""
