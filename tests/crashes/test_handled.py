@@ -16,12 +16,13 @@ GRAMMAR = story.traceback_lines(
     (("sglang/srt/constrained/grammar.py", 31, "compile", "c = ctx(s)"),), "RuntimeError: Invalid schema"
 )
 RENDER = [story.as_text, story.as_json, story.as_short]
+ALONE = "of which only the last line is printed"
 HANDLED = {
     "by the front end": (MAIN, [f"[{stamp(12_000)}] An image could not be read", HEADER, *IMAGE]),
     "in one record": (MAIN, [f"[{stamp(12_000)}] An image could not be read: {HEADER}", *IMAGE]),
     "by a rank": (RANKS[0], [f"[{stamp(12_000)} TP0] A schema was refused", HEADER, *GRAMMAR]),
     "by a rank, in one record": (RANKS[0], [f"[{stamp(12_000)} TP0] A schema was refused: {HEADER}", *GRAMMAR]),
-    "of which only the last line is printed": (MAIN, ["PIL.UnidentifiedImageError: no image"]),
+    ALONE: (MAIN, ["PIL.UnidentifiedImageError: no image"]),
 }
 
 
@@ -59,7 +60,7 @@ def test_what_ends_the_server_is_the_root_whatever_was_handled_before(kind, gap,
 IMAGE_OR_GRAMMAR = {kind: "RuntimeError" if "rank" in kind else "PIL.UnidentifiedImageError" for kind in HANDLED}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in HANDLED if "last line" not in kind])
+@pytest.mark.parametrize("kind", [kind for kind in HANDLED if kind not in ("in one record", ALONE)])
 def test_what_nothing_was_done_after_may_be_the_cause(kind):
     before = said(*HANDLED[kind])
     (crash,) = crashes_of(story.as_text([*story.starting(), *before, *ended(13_000)]))
@@ -69,6 +70,55 @@ def test_what_nothing_was_done_after_may_be_the_cause(kind):
     loading = story.starting()[:-4]  # there the front end may fail first, of what the ranks fail of then
     (crash,) = crashes_of(story.as_json([*loading, *before, *ended(13_000)]))
     assert crash.root.cause.exception == IMAGE_OR_GRAMMAR[kind]
+
+
+REPORT = [
+    "Exception in thread Thread-3 (report):",
+    HEADER,
+    *story.traceback_lines((("sglang/srt/utils/usage.py", 20, "report", "send(u)"),), "OSError: no route"),
+]
+PROBE = [
+    "WARNING:  Invalid HTTP request received.",
+    HEADER,
+    *story.traceback_lines((("h11/_connection.py", 487, "next_event", "raise e"),), "RemoteProtocolError: bad line"),
+]
+CALL = story.traceback_lines((("sglang/srt/function_call/json.py", 9, "parse", "loads(x)"),), "ValueError: a tool")
+
+
+@pytest.mark.parametrize(
+    ("texts", "outcome"),
+    [
+        (HANDLED["in one record"][1], Outcome.RECOVERED),
+        ([HEADER, *CALL], Outcome.RECOVERED),
+        (REPORT, Outcome.DEGRADED),
+        (PROBE, Outcome.REQUEST_ERROR),
+    ],
+)
+def test_what_the_front_end_met_is_no_cause_of_a_ranks_end_a_second_later(texts, outcome):
+    for render in RENDER:
+        lines = [*story.starting(), *said(MAIN, texts), *ended(13_000)]
+        first, last = crashes_of(render(lines))
+        assert (first.outcome, last.outcome) == (outcome, Outcome.FATAL)
+        assert (last.root.cause.exception, last.root.rank) == ("AttributeError", "TP3")
+
+
+def test_a_check_of_its_health_shows_that_the_front_end_goes_on():
+    """Of a client who is no client nothing is told, and an idle server answers nobody else."""
+    checks = [
+        Said(f'[{stamp(ms)}] INFO:     10.0.0.1:5 - "GET /health HTTP/1.1" 200 OK', MAIN, ms) for ms in (14_000, 16_000)
+    ]
+    kinds = {"in one record": Outcome.RECOVERED, "by a rank, in one record": Outcome.UNKNOWN}
+    for kind, outcome in kinds.items():
+        (crash,) = crashes_of(story.as_text([*story.starting(), *said(*HANDLED[kind]), *checks]))
+        assert crash.outcome is outcome
+
+
+def test_spans_that_could_not_be_sent_are_no_crash():
+    trace = story.traceback_lines((("opentelemetry/export.py", 3, "export", "send(x)"),), "RpcError: unavailable")
+    lines = [*story.starting(), *said(MAIN, ["Exception while exporting Span batch.", HEADER, *trace])]
+    assert crashes_of(story.as_text(lines)) == []
+    (crash,) = crashes_of(story.as_text([*lines, *ended(13_000)]))
+    assert crash.root.rank == "TP3"
 
 
 def test_a_thread_that_died_is_missed_only_by_the_next_step():

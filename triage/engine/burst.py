@@ -31,7 +31,11 @@ ENDS = (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL, Kind.EXIT, Kind.COLLECTIVE)
 # Libraries' lines after which a server may go on.
 WARNINGS = ("NcclError", "UserWarning", "ImportError")
 DEATHS = ("sigquit", "dead", "exit")  # signs by which SGLang's processes tell that one of them died
-FRONT = "sglang/srt/entrypoints/"  # of the engine's files those that only the process runs which takes the requests
+# Of the engine's files and of others' those that only the process runs which takes the requests.
+FRONT = (
+    *(f"sglang/srt/{part}" for part in ("entrypoints/", "function_call/", "managers/tokenizer_manager", "utils/usage")),
+    *("/uvicorn/", "/starlette/", "/fastapi/", "/h11/", "/httptools/", "/socketserver.py", "/asyncio/sslproto.py"),
+)
 MANY_STEPS = 50  # without times: no server makes so many that misses one of its processes
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
 
@@ -163,7 +167,7 @@ class Burst:
         if requests or since is not None:
             late = [] if requests else crash.give_up(max(self.step, since or 0))
             before = self.before
-            events += self.close(None, handled=not requests and (self.handled or not since))
+            events += self.close(None, handled=not requests and (self.handled or self._went_on(crash)))
             self.before = before if not requests else self.before  # the same process: it left nobody without room
             self.progress.active = None
             for waiting in late:
@@ -181,11 +185,24 @@ class Burst:
         if root is None or root.kind not in HANDLED or same_failure(root, entry):
             return False
         other = root.pid is not None and root.rank is None and not root.own
-        front = root.rank is None and any(FRONT in frame.path for frame in root.cause.frames)
-        beside = (other and entry.own) or (front and entry.rank is not None)
+        beside = (other and entry.own) or (entry.rank is not None and self._front(root))
         beside = beside and entry.kind is Kind.FATAL and self.progress.up
         ends = entry.kind < Kind.HINT and (entry.kind not in HANDLED or is_child(entry))
         return beside or (self.handled and ends)
+
+    def _went_on(self, crash: OpenCrash) -> bool:
+        """Whether the process is known that raised what is open, and is none that a rank needs."""
+        root = crash.root
+        return root is not None and (self._front(root) or (root.pid is not None and root.rank is None and not root.own))
+
+    def _front(self, entry: Entry) -> bool:
+        """Whether the process raised it that takes the requests: its frames tell so, or the record that announces it;
+        where ranks name themselves in their records, one without a name is no rank's."""
+        if entry.rank is not None:
+            return False
+        record = isinstance(entry.body, Traceback) and entry.body.lead.strip() and not is_child(entry)
+        nameless = bool(record and self.tags)
+        return nameless or any(part in frame.path for frame in entry.cause.frames for part in FRONT)
 
     def _long_before(self, entry: Entry) -> int | None:
         """Serial of the last traceback that is so long ago, in a crash that holds nothing else, that it is no reason
@@ -320,7 +337,12 @@ class Burst:
         same = pid is not None and root.pid == pid
         itself = None in (pid, root.pid) and rank is not None and rank == root.rank
         self.outlived = self.outlived or ((same or itself) and late)
-        if step is None or root.kind not in HANDLED or self.ends_server:
+        if root.kind not in HANDLED or self.ends_server:
+            return
+        if step is None:  # a check of its health is answered by the front end: that goes on
+            lives = same or (None in (pid, root.pid) and self._front(root))
+            if late and lives and not is_child(root):
+                self.handled, self.progress.active = True, now if now is not None else -1
             return
         # Whoever is known to have ended a thread, or is another than who works here, may still be missed.
         maybe = same or (None in (pid, root.pid) and root.rank in (None, rank))

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import re
 
-_REQUEST_LEAD = re.compile(r"Exception in ASGI application|Exception in callback|Task exception was never retrieved")
+_REQUEST_LEAD = re.compile(
+    r"Exception in ASGI application|Exception in callback|Task exception was never retrieved|"
+    r"Invalid HTTP request received|Exception happened during processing of request from|"
+    r"Fatal error on (?:SSL )?(?:transport|protocol)|Fatal (?:read|write) error on (?:socket|pipe) transport|"
+    r"SSL error in data received"
+)
 FATAL_LEAD = re.compile(
     r"(?:Scheduler|DetokenizerManager|Detokenizer|TpModelWorker\w*|TokenizerManager|ModelTpServer|Controller\w*|"
     r"DataParallelController|\w*Scheduler\w*|ModelRpcClient) hit an exception|Exception in ModelRpcClient|"
@@ -17,10 +22,14 @@ FATAL_LEAD = re.compile(
 )
 _CHILD_LEAD = re.compile(r"Process \w*Process-\d+|Exception in thread ")
 _THREAD_LEAD = "Exception in thread "
-_IGNORED_LEAD = re.compile(r"Exception ignored (?:in|on|while)\b")
+# Python passes over what a finalizer raised, and OpenTelemetry over what it could not send.
+_IGNORED_LEAD = re.compile(r"Exception ignored (?:in|on|while)\b|Exception while exporting ")
 # What asyncio writes between its announcement and the traceback.
 _BELOW_LEAD = re.compile(r"(?:asyncgen|future|handle|protocol|socket|task|transport): ")
-WORDS = ("xception", "router init state", "Initialization failed", "Process-")  # each lead-in holds one of them
+WORDS = (  # each lead-in holds one of them
+    *("xception", "router init state", "Initialization failed", "Process-"),
+    *("Invalid HTTP request", "Fatal error on ", "Fatal read error", "Fatal write error", "SSL error in"),
+)
 
 
 def lead_in(previous: str) -> str:
@@ -58,5 +67,5 @@ def is_thread(lead: str) -> bool:
 
 
 def is_ignored(lead: str) -> bool:
-    """Whether Python passes over what follows: a finalizer raised, and nothing ends with it."""
+    """Whether what follows is passed over by whoever wrote it, and nothing ends with it."""
     return bool(_IGNORED_LEAD.search(lead))
