@@ -109,6 +109,36 @@ UP = story.as_text([*story.starting(), *story.serving(10_000, 4)])
         ("sglang-1 exited with code 1", "ExitStatus 1"),
         ("OOMKilled", "HostOutOfMemory"),
         ("run.sh: line 3:  4711 Segmentation fault      python3 -m sglang.launch_server", "SIGSEGV"),
+        ("run.sh: 行 3:  4711 已杀死               python3 -m sglang.launch_server", "SIGKILL"),
+        ("./run.sh: Zeile 3:  4711 Getötet                 python3 -m sglang.launch_server", "SIGKILL"),
+        ("./run.sh : ligne 3 :  4711 Erreur de segmentation  (core dumped) sglang serve --tp 8", "SIGSEGV"),
+        ("./run.sh: rivi 3:  4711 Tapettu                 sglang serve --tp 8", "ChildDied"),
+        (
+            "slurmstepd: error: Detected 2 oom_kill events in StepId=71.0. Some of the step tasks were",
+            "HostOutOfMemory",
+        ),
+        ("srun: error: gpu-ash: task 0: Killed", "SIGKILL"),
+        ("srun: error: gpu-[04-07]: tasks 0-3: Exited with exit code 139", "SIGSEGV"),
+        ("srun: error: gpu-ash: task 0: Out Of Memory", "HostOutOfMemory"),
+        (
+            "slurmstepd: error: *** STEP 71.0 ON gpu-ash CANCELLED AT 2026-11-29T12:09 DUE TO TIME LIMIT ***",
+            "RuntimeLimit",
+        ),
+        ("mpirun noticed that process rank 3 with PID 0 on node gpu-ash exited on signal 9 (Killed).", "SIGKILL"),
+        ("prterun detected that one or more processes exited with non-zero status, thus causing", "ChildDied"),
+        ("YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)", "SIGKILL"),
+        ("PM2      | App [sglang:0] exited with code [0] via signal [SIGKILL]", "SIGKILL"),
+        ("(raylet) A worker died or was killed while executing a task by an unexpected system error.", "ChildDied"),
+        (
+            "(raylet) node_manager.cc:3041: 1 Workers (tasks / actors) killed due to memory pressure (OOM)",
+            "HostOutOfMemory",
+        ),
+        ("Command terminated by signal 11", "SIGSEGV"),
+        ("      Reason:       OOMKilled", "HostOutOfMemory"),
+        ("      Exit Code:    137", "SIGKILL"),
+        ("Normal   Killing    5m  kubelet  Container sglang failed liveness probe, will be restarted", "ChildDied"),
+        ("Warning  BackOff    2m  kubelet  Back-off restarting failed container sglang in pod llm-0", "ChildDied"),
+        ("The node was low on resource: memory. Threshold quantity: 100Mi, available: 12Mi.", "ChildDied"),
     ],
 )
 def test_a_process_of_which_only_its_starter_tells_the_end(last, word):
@@ -117,12 +147,29 @@ def test_a_process_of_which_only_its_starter_tells_the_end(last, word):
     assert crash.grade is (Grade.COMPLETE if "Segmentation" in last else Grade.CUT)
 
 
+@pytest.mark.parametrize("level", ["INFO", "WARN", "CRIT"])
+def test_supervisord_has_levels_of_its_own(level):
+    (crash,) = crashes_of(
+        UP + f"2026-11-29 12:09:00,123 {level} exited: sglang (exit status 1; not expected)\n".encode()
+    )
+    assert (crash.root.cause.exception, crash.outcome) == ("ExitStatus 1", Outcome.FATAL)
+
+
 @pytest.mark.parametrize(
     "last",
     [
         "sglang-1 exited with code 0",
         "redis-1 exited with code 137",
         "build.sh: line 9:  4711 Killed                  nvcc -c a.cu",
+        "build.sh: Zeile 9:  4711 Getötet                 nvcc -c a.cu",
+        "run.sh: Zeile 9:  4711 Beendet                 sglang serve --tp 8",
+        "srun: error: gpu-ash: task 0: Exited with exit code 143",
+        "slurmstepd: error: *** STEP 71.0 ON gpu-ash CANCELLED AT 2026-11-29T12:09 ***",
+        "PM2      | App [sglang:0] exited with code [0] via signal [SIGINT]",
+        "PM2      | App [redis:0] exited with code [0] via signal [SIGKILL]",
+        "(raylet) node_manager.cc:3041: 0 Workers (tasks / actors) killed due to memory pressure (OOM)",
+        "Warning  Unhealthy  5m  kubelet  Liveness probe failed: HTTP probe failed with statuscode: 503",
+        "      Exit Code:    0",
         f"[{story.stamp(12_000)}] SIGTERM received. signum=15 frame=None. Draining requests and shutting\nKilled",
         f"[{story.stamp(12_000)}] INFO:     Waiting for application shutdown.\nKilled",
     ],

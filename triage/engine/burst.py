@@ -19,7 +19,7 @@ from triage.engine.kinds import Kind
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
 from triage.engine.roles import AFTER, Signs, same_failure
-from triage.engine.signs import KILLED
+from triage.engine.starters import KILLED
 from triage.engine.suspects import suspects
 from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame, is_logging

@@ -73,7 +73,7 @@ _SGLANG = re.compile(
 )
 _LOGGER = re.compile(
     r"(?P<stamp>" + _STAMP + r")(?:\s+[-|])?\s+(?:[\w.]+ - )?"
-    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\s+-)?:?\s+(?:\| [\w.<>-]+ \| |"
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|DEBG|WARN|ERRO|CRIT)(?:\s+-)?:?\s+(?:\| [\w.<>-]+ \| |"
     r"\| [\w.<>-]+:[\w.<>-]+:\d+ [-|] |"  # loguru's
     r"[\w.-]{1,60}: (?=\[20\d\d-))?|"  # whose record the server's own is
     r"\[(?P<low>debug|info|warning|error|critical) *\] ?)"  # structlog's

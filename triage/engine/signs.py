@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from triage.engine import leads
+from triage.engine import leads, starters
 from triage.engine.kinds import Kind, Sign, signal_word
+from triage.engine.starters import FAULTS, killed
 from triage.model import Role
 
 _DIED = "the parent saw a process of the server end"
 CODE = "code"  # the sign that counts only behind another, "dead"
-KILLED = "killed"  # whoever started the server says how it ended
 
 
 def _exited(match: re.Match[str], text: str) -> Sign:
@@ -65,34 +65,14 @@ def _native(word: str, why: str) -> Callable[[re.Match[str], str], Sign]:
     return make
 
 
-_FAULTS = {
-    "Aborted": "SIGABRT",
-    "Segmentation fault": "SIGSEGV",
-    "Bus error": "SIGBUS",
-    "Floating point exception": "SIGFPE",
-    "Floating-point exception": "SIGFPE",
-    "Illegal instruction": "SIGILL",
-}
-
-
 def _fault(match: re.Match[str], text: str) -> Sign:
     what = match["what"].strip()
-    word = _FAULTS.get(what, "FatalPythonError")
+    word = FAULTS.get(what, "FatalPythonError")
     return Sign("native", Kind.NATIVE, Role.ROOT, word, text, "Python's fault handler wrote it")
 
 
 def _shell(match: re.Match[str], text: str) -> Sign:
-    return Sign("native", Kind.NATIVE, Role.ROOT, _FAULTS[match["what"]], text, "the shell's word for its end")
-
-
-def _killed(match: re.Match[str], text: str) -> Sign:
-    """A shell's 'Killed', compose's 'sglang-1 exited with code 137', Kubernetes' 'OOMKilled'."""
-    code = int(match.groupdict().get("code") or 128 + 9)
-    word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
-    word = "HostOutOfMemory" if "OOM" in text else word
-    return Sign(
-        KILLED, Kind.CASCADE, Role.CASCADE, word, text, "the word of whoever started it, for its end", None, True
-    )
+    return Sign("native", Kind.NATIVE, Role.ROOT, FAULTS[match["what"]], text, "the shell's word for its end")
 
 
 def _terminate(match: re.Match[str], text: str) -> Sign:
@@ -159,7 +139,7 @@ def _assert(_match: re.Match[str], text: str) -> Sign:
 _BEFORE = r"[^'\"={}]{0,200}"
 _JOB = r"(?:[\w./-]{1,80}: line \d+: +\d+|\[\d+\] *[-+]? *(?:\d+)?) +"
 # anchor (a plain substring, tested first), expression, what to make of it
-_Maker = Callable[[re.Match[str], str], Sign]
+_Maker = Callable[[re.Match[str], str], Sign | None]
 _LINES: tuple[tuple[str, str, _Maker], ...] = (
     (
         "SIGQUIT received",
@@ -221,12 +201,10 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         r"(?: \[\S{1,80}\]){0,2} ?failed \(exitcode: (?P<code>-?\d+)\) local_rank: \d+ \(pid: (?P<pid>\d+)\) of ",
         _exited,
     ),
-    ("Killed", r"(?:OOM)?Killed$", _killed),
     # bash of a script, of a job; zsh
-    ("Killed  ", _JOB + r"Killed {2,}(?:\(core dumped\) )?[^'\"={}]{0,200}\bsgl.*", _killed),
-    ("killed  ", r"(?:\[\d+\] +[-+]? *\d+ |zsh: )killed {2,}[^'\"={}]{0,200}\bsgl.*", _killed),
+    ("Killed  ", _JOB + r"Killed {2,}(?:\(core dumped\) )?[^'\"={}]{0,200}\bsgl.*", killed),
+    ("killed  ", r"(?:\[\d+\] +[-+]? *\d+ |zsh: )killed {2,}[^'\"={}]{0,200}\bsgl.*", killed),
     ("Segmentation fault  ", _JOB + r"(?P<what>Segmentation fault) {2,}[^'\"={}]{0,200}\bsgl.*", _shell),
-    (" exited with code ", r"[\w.-]{0,80}sgl[\w.-]{0,80} exited with code (?P<code>[1-9]\d{0,2})$", _killed),
     (
         "TCPStore",
         _BEFORE + r"(?:sendBytes failed|recvValue failed|\"should dump\" flag|Broken pipe)",
@@ -369,8 +347,10 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ("Capture cuda graph failed: ", r"Capture cuda graph failed: ", "Exception"),
 )
 
-_ALL = _LINES + tuple(
-    (anchor, expression, _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES
+_ALL = (
+    *_LINES,
+    *starters.LINES,
+    *((anchor, expression, _library(word, "a library's line")) for anchor, expression, word in _LIBRARIES),
 )
 WORDS = (*(anchor for anchor, _, _ in _ALL), *leads.WORDS)  # for the gate: no other line is a sign or a lead-in
 
@@ -380,6 +360,7 @@ def read(text: str) -> Sign | None:
     for anchor, expression, make in _ALL:
         if anchor in text:
             match = re.match(expression, text)
-            if match is not None:
-                return make(match, text)
+            sign = make(match, text) if match is not None else None
+            if sign is not None:
+                return sign
     return None

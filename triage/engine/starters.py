@@ -1,0 +1,135 @@
+"""The word of whoever started the server, for its end: shells, compose, Kubernetes, slurm, MPI, pm2, Ray, supervisord.
+
+A table for `engine.signs`, which reads it line by line. Such a word counts only where the log holds nothing else
+(`engine.burst`). It must not take the end of another program for the server's: where a line names a program, it has to
+be one that may be SGLang.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from triage.engine.kinds import Kind, Sign, signal_word
+from triage.model import Role
+
+KILLED = "killed"  # the name of these signs
+LIMIT = "RuntimeLimit"
+_CHILD = "ChildDied"
+_WHY = "the word of whoever started it, for its end"
+_ASKED = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})  # how a process is told to end
+FAULTS = {
+    "Aborted": "SIGABRT",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Floating point exception": "SIGFPE",
+    "Floating-point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
+# What bash says in other languages; that a process was told to end is no crash in any.
+_WORDS = {
+    **dict.fromkeys(("已杀死", "Getötet", "Processus arrêté", "Terminado (killed)", "Убито", "強制終了"), "SIGKILL"),
+    **dict.fromkeys(("죽었음", "Ucciso", "Morto"), "SIGKILL"),
+    **dict.fromkeys(("段错误", "Speicherzugriffsfehler", "Erreur de segmentation", "Violación de segmento"), "SIGSEGV"),
+    **dict.fromkeys(("Ошибка сегментирования", "Errore di segmentazione", "Falha de segmentação"), "SIGSEGV"),
+    **dict.fromkeys(("已放弃", "Abgebrochen", "Abandon", "Abortado", "Аварийный останов", "Annullato"), "SIGABRT"),
+    **dict.fromkeys(("已终止", "Beendet", "Complété", "Terminado", "Завершено", "終了しました", "종료됨"), "SIGTERM"),
+    **dict.fromkeys(("Terminato", "Terminated"), "SIGTERM"),
+    **FAULTS,
+}
+
+Maker = Callable[[re.Match[str], str], Sign]
+
+
+def killed(match: re.Match[str], text: str) -> Sign:
+    """A shell's 'Killed', compose's 'sglang-1 exited with code 137', Kubernetes' 'OOMKilled'."""
+    code = int(match.groupdict().get("code") or 128 + 9)
+    word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
+    return told("HostOutOfMemory" if "OOM" in text else word, text)
+
+
+def told(word: str, text: str) -> Sign:
+    return Sign(KILLED, Kind.CASCADE, Role.CASCADE, word, text.strip(), _WHY, None, True)
+
+
+def _as(word: str) -> Maker:
+    return lambda _match, text: told(word, text)
+
+
+def _signalled(match: re.Match[str], text: str) -> Sign | None:
+    """By number or by name, or else an exit code. One that was told to end is no crash."""
+    groups = match.groupdict()
+    number, code = groups.get("signal"), groups.get("code")
+    if number:
+        word = signal_word(int(number)) if number.isdecimal() else number
+    else:
+        word = signal_word(int(code) - 128) if code and int(code) > 128 else f"ExitStatus {code}"
+    return None if word in _ASKED or word == "ExitStatus 0" else told(word, text)
+
+
+def _task(match: re.Match[str], text: str) -> Sign | None:
+    """srun's 'task 3: Exited with exit code 137', 'tasks 0-7: Out Of Memory', 'task 0: Killed'."""
+    what = match["what"]
+    if match["code"]:
+        return _signalled(match, text)
+    return told({"Out Of Memory": "HostOutOfMemory", "Killed": "SIGKILL"}.get(what) or FAULTS[what], text)
+
+
+def _job(match: re.Match[str], text: str) -> Sign | None:
+    """bash's 'run.sh: line 3: 881 Killed   command' in other languages. In a language that is not known it tells that
+    a signal ended it, but not which."""
+    word = _WORDS.get(match["what"].strip(), _CHILD)
+    return None if word in _ASKED else told(word, text)
+
+
+_BASH = (
+    r"[\w./-]{1,80} ?: ?[^\W\d][\w.]{0,20} ?\d+ ?: +\d+ (?P<what>[^\s'\"={}\d][^'\"={}\d]{1,40}?) {2,}"
+    r"[^'\"={}]{0,200}\bsgl.*"
+)
+_SLURM = r"(?:\[[\d:T. -]{8,40}\] )?(?:srun|slurmstepd(?:-[\w.-]{1,80})?): (?:error: )?"
+_NAME = r"[\w./:-]{0,80}sgl[\w./:-]{0,80}"
+# As in engine.signs: anchor, expression, what to make of it.
+LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] = (
+    ("Killed", r"(?: *(?:- )?[Rr]eason: +)?(?:OOM)?Killed$", killed),
+    (" exited with code ", r"[\w.-]{0,80}sgl[\w.-]{0,80} exited with code (?P<code>[1-9]\d{0,2})$", killed),
+    ("sglang.launch_server", _BASH, _job),
+    ("sglang serve", _BASH, _job),
+    ("oom_kill event", _SLURM + r"Detected [1-9]\d* oom_kill event", _as("HostOutOfMemory")),
+    ("oom-kill event", _SLURM + r"Detected [1-9]\d* oom-kill event", _as("HostOutOfMemory")),
+    (
+        "srun: error: ",
+        _SLURM + r"[\w.\[\],-]{1,200}: tasks? [\d,-]{1,80}: (?:Exited with exit code (?P<code>\d{1,3})|"
+        rf"(?P<what>Killed|Out Of Memory|{'|'.join(FAULTS)}))",
+        _task,
+    ),
+    (" CANCELLED AT ", _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON .* DUE TO TIME LIMIT", _as(LIMIT)),
+    (" CANCELLED AT ", _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON .* DUE TO NODE FAILURE", _as(_CHILD)),
+    (
+        "exited on signal ",
+        r"(?:mpirun|mpiexec|prterun|orterun) noticed .* exited on signal (?P<signal>\d+)",
+        _signalled,
+    ),
+    ("exited with non-zero status", r"(?:mpirun|mpiexec|prterun|orterun) detected that one or more ", _as(_CHILD)),
+    ("THE EXIT STRING: ", r"YOUR APPLICATION TERMINATED WITH .*\(signal (?P<signal>\d+)\)", _signalled),
+    (
+        "exited with code [",
+        rf"(?:PM2 +(?:log:|\|) )?App \[{_NAME}\] exited with code \[\d+\] via signal \[(?P<signal>SIG[A-Z]+)\]",
+        _signalled,
+    ),
+    (
+        "A worker died or was killed",
+        r"(?:\(raylet[^()]{0,80}\) )?A worker died or was killed while executing",
+        _as(_CHILD),
+    ),
+    (
+        " due to memory pressure",
+        r"(?:\(raylet[^()]{0,80}\) )*(?:\[[^\]]{1,80}\] )?(?:\(raylet\) )?(?:node_manager\.cc:\d+: )?"
+        r"[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure \(OOM\)",
+        _as("HostOutOfMemory"),
+    ),
+    ("Command terminated by", r"Command terminated by signal (?P<signal>\d+)", _signalled),
+    ("Exit Code: ", r" *Exit Code: +(?P<code>[1-9]\d{0,2})$", _signalled),
+    ("Back-off restarting", rf"(?:\S+ +)*Back-off restarting failed container {_NAME} ", _as(_CHILD)),
+    ("failed liveness probe", rf"(?:\S+ +)*Container {_NAME} failed liveness probe, will be restarted", _as(_CHILD)),
+    ("was low on resource: ", r"(?:\S+ +)*The node was low on resource: ", _as(_CHILD)),
+)
