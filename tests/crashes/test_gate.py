@@ -42,6 +42,8 @@ TELLING = [
     b"\x1b[31mCUDA er\x1b[0mror: an illegal memory access",
     b"loading: 40%|####      | 4/10 [00:01<00:02,  2.00it/s][2026-11-29 12:00:25 TP0] Load weight end.",
     b"Killed",
+    *[b"[2026-11-29 12:00:26] Health check failed. Server couldn't get a response from detokenizer"] * 3,
+    b'INFO:     10.1.0.9:52114 - "GET /health HTTP/1.1" 503 Service Unavailable',
     b"bytes \xff\xfe that are no text",
     b"",
     b"[2026-11-29 11:00:00 TP2] the clock was set back",

@@ -15,7 +15,7 @@ from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
 from triage.engine.entries import Entry, is_child, lost_entry, refresh, report_entry, told_of
-from triage.engine.kinds import Kind
+from triage.engine.kinds import HANG, Kind
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
 from triage.engine.roles import AFTER, Signs, same_failure
@@ -301,7 +301,8 @@ class Burst:
         self.crash = None
         self.before = remember(event.crash, self.before)
         waits = event.crash.outcome is Outcome.DEGRADED and not self.handled
-        if waits or event.crash.outcome is Outcome.UNKNOWN:
+        hung = crash.root is not None and crash.root.name == HANG
+        if waits or (event.crash.outcome is Outcome.UNKNOWN and not hung):
             self.miss(event.crash)
         self._held.take()
         return [event]

@@ -15,6 +15,7 @@ end is open or announced, and the plain file was seen to be a log), a process's 
 - or by standing just before a traceback that breaks off (`aside`): the source hands on the lines before each one that
   `begins` a traceback, but not those above another word;
 - or by its time, which counts where the next line has none: the source hands on the last line that has one;
+- or as work of a server that has just failed a check of its health: `Assembler.quiet` is false then (`engine.hang`);
 - or as the first work of a server that has come up: until then `Assembler.quiet` is false. Later work counts only
   while a failure is open (`Burst.add`);
 - or as the first line of an invocation or process: the journal's reader hands on the first line of each, but where it
@@ -36,7 +37,7 @@ from functools import cached_property
 from typing import Protocol
 
 from triage.automaton import Spots
-from triage.engine import aside, manager, milestones, payload, pieces, signs, tracelines
+from triage.engine import aside, hang, manager, milestones, payload, pieces, signs, tracelines
 
 _READERS = (
     tracelines.WORDS,
@@ -46,6 +47,7 @@ _READERS = (
     aside.WORDS,
     milestones.WORDS,
     manager.KERNEL_WORDS,
+    hang.WORDS,
     ("\x1b",),
 )
 # What many words have in common and healthy lines have not: by these they are sought (`automaton.Spots`).

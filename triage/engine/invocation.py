@@ -13,6 +13,7 @@ from triage.engine.burst import GROUP_QUIET, Burst, Group
 from triage.engine.endings import END_WAIT, Ending
 from triage.engine.excerpt import Excerpt
 from triage.engine.flow import Flow
+from triage.engine.hang import Hang
 from triage.engine.lanes import Lanes
 from triage.engine.margin import Margin
 from triage.engine.milestones import Progress
@@ -32,6 +33,7 @@ class Invocation:
         "_flow",
         "_front",
         "_half",
+        "_hang",
         "_late",
         "_margin",
         "_named",
@@ -63,6 +65,7 @@ class Invocation:
         self._front: int | None = None  # in a plain file: who printed its flags last
         self._elder: int | None = None  # in a plain file: who printed flags before that one
         self._flow = Flow()
+        self._hang = Hang()
         self._verdict = Verdict()
         self._late: tuple[Ending, Crash | None, bool] | None = None  # an end whose result the manager did not tell yet
         self._shared: int | None = None  # when a crash ended that was told of another node of the unit
@@ -128,6 +131,7 @@ class Invocation:
             and self.ending.at is None
             and not self.lanes.expecting
             and not self.progress.expecting
+            and not self._hang.expecting
             and not self._burst.aside.expecting
             and not (self._margin is not None and self._margin.expecting)
             and (not self.plain or (self._spoke and self._excerpt is None))

@@ -29,6 +29,9 @@ class Kind(IntEnum):
     REQUEST = 9  # one request failed, the server goes on
 
 
+HANG = "hang"  # the sign of a server that answers nobody: nothing was caused by it
+
+
 @dataclass(frozen=True, slots=True)
 class Sign:
     """What a line says."""

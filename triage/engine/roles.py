@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triage.engine.entries import Entry, is_child, is_thread
-from triage.engine.kinds import Kind
+from triage.engine.kinds import HANG, Kind
 from triage.engine.manager import RUNTIME_LIMIT
 from triage.model import Outcome, Role, UnitEnd
 
@@ -25,6 +25,7 @@ def choose_root(entries: list[Entry]) -> Entry | None:
     able = [entry for entry in entries if entry.kind < Kind.HINT]
     if not able:
         return None
+    able = [entry for entry in able if entry.name != HANG] or able  # what made it hang is told later
     root = able[0]
     for entry in able[1:]:
         if entry.kind < root.kind and _replaces(entry, root):

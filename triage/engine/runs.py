@@ -24,6 +24,8 @@ from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
 from triage.engine.tracelines import stack_line
 from triage.model import Change, CrashEvent, Grade, Line, Outcome, Phase, Role
 
+_STEPS = ("Decode batch", "Prefill batch")
+
 
 class Run(Invocation):
     """One invocation, fed."""
@@ -47,10 +49,14 @@ class Run(Invocation):
         if not text.endswith('" 200 OK'):
             if text.find(" batch, #", 0, 80) < 0 and text.find(" batch. #", 0, 80) < 0:
                 return False
+            if self._hang.expecting:
+                self._hang.work()
             self.progress.work(line)
             self._spoke, self._excerpt = True, None
         else:
             self.progress.answer(text)
+            if self._hang.expecting:
+                self._hang.work()
             if self.progress.expecting or (self.plain and not self._spoke):
                 self.progress.answered(line)
         self.lanes.pass_by()
@@ -119,13 +125,15 @@ class Run(Invocation):
             self._burst.lower(Grade.MIXED, None)  # two servers in one text: whose the other lines are is not told
             self._elder = None
         events: list[CrashEvent] = []
-        if parsed.headed and text.startswith(("Decode batch", "Prefill batch")):
+        if parsed.headed and text.startswith(_STEPS):
             events += self._verdict.settle(lived=True)
             self.progress.work(line)
             if self.crashing:
                 self._worked_on(line, parsed)
         elif self._verdict.pending and text.endswith('" 200 OK'):
             events += self._verdict.settle(lived=True)
+        if self._hang.expecting and (parsed.rank or text.endswith('" 200 OK') or text.startswith(_STEPS)):
+            self._hang.work()
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
             self._excerpt = None
         taken, reports = self.lanes.feed(line, parsed, pid)
@@ -147,7 +155,7 @@ class Run(Invocation):
         elif self.plain and (parsed.kernel or not self._spoke) and ("NVRM" in text or "ut of memory: Kill" in text):
             kernel = read_kernel(text)  # a copy of the kernel's log, or one pasted into this one
             return events + self.add_sign(line, kernel, text, doubtful=self._spoke) if kernel is not None else events
-        sign = signs.read(text)
+        sign = signs.read(text) or (None if self.failing else self._hang.note(text, self._burst.time, self.progress))
         if sign is not None and sign.name == "check" and parsed.level != "CRITICAL":
             sign = None  # glog marks it; without its mark it is a part of some exception's message
         elif sign is not None and sign.name == "usage" and parsed.headed and self.progress.started:
@@ -207,6 +215,7 @@ class Run(Invocation):
         """A plain file goes on with the next start."""
         before = self.progress
         self.ending, self.progress, self.lanes, self._flow = Ending(), Progress(), Lanes(whole=True), Flow()
+        self._hang.work()
         self.progress.inherit(before)
         self._burst.ending, self._burst.progress = self.ending, self.progress
         self._burst.tags = self.lanes.tags

@@ -1,0 +1,90 @@
+"""A server that answers no health check any more and makes no step."""
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from tests.crashes.story import MAIN, RANKS, Said, stamp
+from triage.engine.signature import sign
+from triage.model import Outcome
+
+UP = [*story.starting(), *story.serving(10_000, 40)]
+BEGAN = 60_000
+
+
+def failing(count, *, every=25_000, began=BEGAN, kinds=("said", "refused"), between=()):
+    lines = []
+    for n in range(count):
+        ms = began + n * every
+        said = (
+            f"[{stamp(ms)}] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
+        )
+        refused = f'[{stamp(ms)}] INFO:     10.1.0.9:521 - "GET /health HTTP/1.1" 503 Service Unavailable'
+        lines += [Said(f"{said}tic start time: {stamp(ms)}", MAIN, ms)] if "said" in kinds else []
+        lines += [Said(refused, MAIN, ms)] if "refused" in kinds else []
+        lines += [Said(text.format(t=stamp(ms)), pid, ms + 1) for text, pid in between]
+    return lines
+
+
+@pytest.mark.parametrize("kinds", [("said", "refused"), ("said",), ("refused",)])
+@pytest.mark.parametrize("render", [story.as_json, story.as_export, story.as_short, story.as_text])
+def test_a_server_that_answers_no_check_for_minutes_hangs(render, kinds):
+    (crash,) = crashes_of(render([*UP, *failing(12, kinds=kinds)]))
+    assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.UNKNOWN)
+
+
+def test_one_hang_is_one_crash_and_the_next_one_alike():
+    hang = failing(30)
+    stop = [*story.stop_asked(900_000), *story.unit_failed(990_000)]
+    (first,) = crashes_of(story.as_json([*UP, *hang, *stop]))
+    again = [*hang, *story.serving(900_000, 40), *failing(30, began=1_000_000)]
+    crashes = crashes_of(story.as_json([*UP, *again]))
+    assert [sign(crash).key for crash in crashes] == [sign(first).key] * 2
+
+
+STEP = "[{t} TP0] Prefill batch, #new-seq: 1, #new-token: 8192, #cached-token: 0, token usage: 0.11, #queue-req: 0"
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        failing(2),
+        failing(7),
+        failing(30, every=2_000),  # of a minute
+        failing(30, between=[(STEP, RANKS[0])]),
+        failing(30, between=[('[{t}] INFO:     10.1.0.9:521 - "POST /generate HTTP/1.1" 200 OK', MAIN)]),
+        failing(30, between=[("[{t} TP0] JIT compiling kernel batch_prefill, this may take minutes", RANKS[0])]),
+    ],
+    ids=["two", "seven", "a minute", "steps", "answers", "a rank at work"],
+)
+@pytest.mark.parametrize("render", [story.as_json, story.as_text])
+def test_checks_that_fail_while_somebody_works_are_no_hang(render, healthy):
+    assert crashes_of(render([*UP, *healthy, *story.serving(900_000, 4)])) == []
+    assert crashes_of(render([*UP, *healthy])) == []
+
+
+def test_a_server_that_is_starting_or_stopping_answers_nobody():
+    loading = story.starting()[:4]
+    assert crashes_of(story.as_json([*loading, *failing(30)])) == []
+    assert crashes_of(story.as_text([*loading, *failing(30)])) == []
+    assert crashes_of(story.as_json([*UP, *story.stop_asked(50_000), *failing(30)])) == []
+
+
+def test_a_hang_that_passed_is_told_as_that_in_a_text():
+    (crash,) = crashes_of(story.as_text([*UP, *failing(30), *story.serving(900_000, 40)]))
+    assert crash.outcome is Outcome.RECOVERED
+
+
+def test_what_made_it_hang_is_the_root():
+    late = story.rank_crash(400_000, 3)
+    (crash,) = crashes_of(story.as_text([*UP, *failing(10), *late, *story.parent_gives_up(401_000)]))
+    assert (crash.root.cause.exception, crash.root.rank, crash.outcome) == ("AttributeError", "TP3", Outcome.FATAL)
+    _, last = crashes_of(story.as_json([*UP, *failing(10), *late, *story.parent_gives_up(401_000)]))
+    assert (last.root.cause.exception, last.follows) == ("AttributeError", "")
+
+
+def test_without_times_it_takes_more_of_them():
+    lines = [line.partition(b"] ")[2] or line for line in story.as_text([*UP, *failing(30)]).splitlines()]
+    assert [crash.root.cause.exception for crash in crashes_of(b"\n".join(lines) + b"\n")] == ["NoAnswer"]
+    lines = [line.partition(b"] ")[2] or line for line in story.as_text([*UP, *failing(9)]).splitlines()]
+    assert crashes_of(b"\n".join(lines) + b"\n") == []

@@ -1,0 +1,58 @@
+"""A server that hangs: health check after health check fails, and no step is made in between.
+
+In come the lines of one invocation that may tell it, and what shows that somebody works; out goes a `Sign`, once, when
+there were many over minutes. Called by `engine.runs`. One check that fails, or a dozen while steps go on, tells
+nothing: a long prefill does that. Nor does one of a server that is starting or was told to end.
+"""
+
+from __future__ import annotations
+
+import re
+
+from triage.engine.kinds import HANG, Kind, Sign
+from triage.engine.milestones import Progress
+from triage.model import Phase, Role
+
+WORDS = ("Health check failed", '" 503 Service Unavailable')  # for the gate
+MANY = 8
+LONG = 180_000_000
+MANY_TIMELESS = 12
+_REFUSED = re.compile(r'.{0,80}"GET /health(?:_generate)? HTTP/1\.[01]" 503 Service Unavailable$')
+_WHY = "{} health checks in a row failed, and no step was made in between"
+
+
+class Hang:
+    """The health checks that failed since somebody worked."""
+
+    __slots__ = ("_counts", "_since", "_told", "expecting")
+
+    def __init__(self) -> None:
+        self._counts = [0, 0]  # told by SGLang; refused: some servers write both of one check, some only one
+        self._since: int | None = None
+        self._told = False
+        self.expecting = False  # a step would matter now
+
+    def work(self) -> None:
+        """A step was made, a request answered; a rank wrote something."""
+        self._counts, self._since, self._told, self.expecting = [0, 0], None, False, False
+
+    def note(self, text: str, time: int | None, progress: Progress) -> Sign | None:
+        """A line that may tell of a failed check."""
+        said = text.startswith(WORDS[0])
+        if self._told or not (said or (WORDS[1] in text and _REFUSED.match(text))):
+            return None
+        # One that is starting answers nobody yet. Where the log level hides steps it hides what was answered, but not
+        # what SGLang says of a check.
+        if progress.phase is not Phase.SERVING and (said or progress.phase is not Phase.UNKNOWN):
+            return None
+        self.expecting = True
+        self._counts[not said] += 1
+        self._since = self._since if self._since is not None else time
+        count = max(self._counts)
+        if count < MANY or (
+            count < MANY_TIMELESS if time is None or self._since is None else time - self._since < LONG
+        ):
+            return None
+        self._told = True
+        message = text.partition(" tic start time")[0] if said else "/health is answered with 503 Service Unavailable"
+        return Sign(HANG, Kind.COLLECTIVE, Role.ROOT, "NoAnswer", message, _WHY.format(count))
