@@ -399,3 +399,38 @@ def test_a_crash_behind_a_message_that_ends_what_it_quotes_is_proved(between):
     handled = said([*ASGI, "ValueError: unknown role 'x'", between])
     (_, crash) = crashes_of(story.as_text([*story.starting(), *story.serving(10_000, 10), *handled, *said(QUOTED)]))
     assert (crash.outcome, crash.grade, crash.ranks) == (Outcome.FATAL, Grade.COMPLETE, ("TP3",))
+
+
+FENCED = [("```", "```"), ("```json", "```"), ("x ```", "``` is no JSON")]
+FIELD = ("messages.0.content\n  Input should be text [type=string_type, input_value={'text': 'look", "'}, input_type=dict]")
+SEEMS_WHOLE = ("content\n  Input should be text [input_value='a', input={'b': 'c'}]", "'")
+
+
+@pytest.mark.parametrize(("first", "last"), [*FENCED, FIELD, SEEMS_WHOLE])
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_a_quotation_may_open_on_any_line_of_a_message_and_with_a_fence(first, last, render):
+    quoting = said([*ASGI, *f"ValueError: cannot parse {first}".split("\n"), *QUOTED, last, "    see the docs"])
+    request, *others = crashes_of(render([*story.starting(), *story.serving(10_000, 10), *quoting]))
+    assert request.outcome is Outcome.REQUEST_ERROR
+    assert [(crash.outcome, crash.grade) for crash in others] == [(Outcome.UNKNOWN, Grade.MIXED)]
+
+
+@pytest.mark.parametrize("mark", ['"""', "'x", "```"])
+def test_what_eight_ranks_quote_alike_makes_none_of_them_doubtful(mark):
+    """One rank's message is no end of what another's quotes."""
+    last = f"ValueError: no such mode\n{mark}"
+    lines = [*story.starting(), *story.serving(10_000, 10)]
+    for rank in range(8):
+        lines += story.rank_crash(12_000 + rank, rank, last)
+    (crash,) = crashes_of(story.as_text([*lines, *story.parent_gives_up(12_200)]))
+    assert (crash.outcome, crash.grade, len(crash.ranks)) == (Outcome.FATAL, Grade.COMPLETE, 8)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_ranks_failure_under_the_one_pid_of_all_is_doubtful_where_the_manager_does_not_confirm_it(ended):
+    """Nobody can tell it from what a request wrote, as long as the unit has not ended."""
+    lines = [*story.starting(), *story.serving(10_000, 10), *said(QUOTED)]
+    lines = [replace(each, pid=MAIN) if each.pid > 1 else each for each in lines]
+    (crash,) = crashes_of(story.as_json([*lines, *(story.unit_failed(10_700) if ended else [])]))
+    expected = (Outcome.FATAL, Grade.COMPLETE) if ended else (Outcome.UNKNOWN, Grade.MIXED)
+    assert (crash.outcome, crash.grade) == expected

@@ -139,7 +139,7 @@ class Burst:
         if entry is not None:  # a further link of its chain
             return self._grown(entry, report) or self._amended()
         entry = report_entry(report, self.time)
-        entry.quoted, entry.own = report.lane.foreign, report.own
+        entry.quoted, entry.own, entry.front = report.lane.foreign, report.own, report.front
         return self.add(entry)
 
     def add(self, entry: Entry) -> list[CrashEvent]:

@@ -137,6 +137,8 @@ class OpenCrash:
         if not closed and result is not Outcome.REQUEST_ERROR and seen.end is None:
             result = Outcome.UNKNOWN
         mixed = closed and seen.plain and seen.ends_server and result is Outcome.UNKNOWN and worked(seen)
+        # One pid for all, and no word of the manager's: a request may have written it.
+        mixed |= closed and root.front and result is Outcome.UNKNOWN and seen.end is None and seen.stopping is None
         host, unit, invocation, owner = self.group
         return Crash(
             id=self._id,

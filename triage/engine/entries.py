@@ -44,6 +44,7 @@ class Entry:
     mixed: bool = False
     quoted: bool = False  # it may be the text of a request
     own: bool = False  # its process is a rank's, and writes for no other
+    front: bool = False  # a rank's tag, under the pid of the process that takes the requests
     folded: int = 0
     start: int = 0  # serial of its first line among the invocation's lines
     body: Traceback | Dump | None = None  # what it is read from, while it may still grow

@@ -81,6 +81,7 @@ class Report:
     rank: str | None = None
     bare: bool = False  # an exception line that nothing stands above
     own: bool = False  # the process is a rank's, and writes for no other
+    front: bool = False  # a rank's tag, under the pid of the process that takes the requests
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class Lanes(Writers):
     _announcer: Lane | None = None  # by whom; None: by two at once
     whole: bool = False  # what the process wrote first, or what stood before, was read
     pasted: bool = False  # it is a few lines without a log: then a single frame counts
+    told: bool = False  # the last line that was taken is an exception's, or goes on with its message
 
     @property
     def idle(self) -> bool:
@@ -374,8 +376,10 @@ class Lanes(Writers):
             body.start = self.serial
         else:
             self._mixing.took(lane.place, text)
+        self.told = False
         if isinstance(body, Traceback):
             self._mixing.learn(body)
+            self.told = body.stage is Stage.EXCEPTION
         lane.place = body.place
 
     def _ended(self, lane: Lane) -> list[Report]:
@@ -395,4 +399,5 @@ class Lanes(Writers):
         body = body or lane.body
         assert body is not None
         rank = lane.rank or (body.rank if isinstance(body, Dump) else None)
-        return Report(news, lane, body, lane.pid, self.tag(lane.pid, rank), own=self.own(lane.pid))
+        own, front = self.own(lane.pid), self.fronted(lane.pid, lane.rank)
+        return Report(news, lane, body, lane.pid, self.tag(lane.pid, rank), own=own, front=front)

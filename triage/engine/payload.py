@@ -34,8 +34,9 @@ WORDS = (
 _END_OF = {"[": "]", "{": "}"}
 _FIELD = re.compile(r"[\"'], ?[\"']?\w+[\"']?[=:] ?[\w\[{(\"'-]")
 # An exception's message that quotes what it was given: the mark that opens it; one within a word is an apostrophe.
-_MARK = re.compile(r"(?:^|(?<=[\s=:(\[{,]))[bu]?(?P<mark>['\"])")
-_CLOSED = re.compile(r"(?P<mark>['\"])[\])}.,;:!?]*$")
+_MARK = re.compile(r"(?:^|(?<=[\s=:(\[{,]))[bu]?(?P<mark>['\"]|```)")
+_CLOSED = re.compile(r"(?P<mark>['\"]|```)[\])}.,;:!?]*$")
+_REMOTE = ('"""', "'''")  # alone on a line they enclose another process's traceback
 MESSAGE_LINES = 40  # so far a message may go on that seems to close what it quotes on its first line
 
 
@@ -108,30 +109,34 @@ class Quotation:
     """What an exception's message began to quote: a request may go on over lines that look like any others."""
 
     mark: str
-    serial: int  # of the exception's line
+    text: str  # the line that opens it: whoever writes the same once more ends nothing
+    serial: int  # of that line
     time: int | None
     lines: int  # within so many its end counts
+    open: bool  # that line does not end it itself
 
     def over(self, serial: int, time: int | None) -> bool:
         late = time is not None and self.time is not None and time >= self.time + WAIT
         return late or serial - self.serial > self.lines
 
 
-def quotation(text: str, serial: int, time: int | None) -> Quotation | None:
-    """What the first line of an exception quotes, if it does."""
-    found = _MARK.search(text[:2000])
-    if found is None:
-        return None
-    lines = MAX_LINES if _odd(text[found.start() :], found["mark"]) else MESSAGE_LINES
-    return Quotation(found["mark"], serial, time, lines)
+def quotations(text: str, serial: int, time: int | None) -> list[Quotation]:
+    """What a line of an exception's message quotes: one for each mark that it opens."""
+    if text.strip() in _REMOTE:
+        return []
+    found: dict[str, int] = {}
+    for match in _MARK.finditer(text[:2000]):
+        found.setdefault(match["mark"], match.start())
+    marks = [(mark, _odd(text[at:], mark)) for mark, at in found.items()]
+    return [Quotation(mark, text, serial, time, MAX_LINES if odd else MESSAGE_LINES, odd) for mark, odd in marks]
 
 
 def closes_quotation(text: str, quoted: Quotation) -> bool:
     """Whether a line has a mark that nothing on it opened: as its end, where the first line left nothing open."""
-    if not _odd(text, quoted.mark):
+    if quoted.mark not in text or text == quoted.text or not _odd(text, quoted.mark):
         return False
     found = _CLOSED.search(text.rstrip()[-40:])
-    return quoted.lines == MAX_LINES or (found is not None and found["mark"] == quoted.mark)
+    return quoted.open or (found is not None and found["mark"] == quoted.mark)
 
 
 def _odd(text: str, mark: str) -> bool:

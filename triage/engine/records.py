@@ -23,7 +23,7 @@ from triage.engine.payload import (
     ends_text,
     is_request,
     opens,
-    quotation,
+    quotations,
 )
 from triage.engine.pieces import Pieces, goes_on
 from triage.engine.tracelines import frame_match
@@ -41,7 +41,7 @@ class Records:
     def __init__(self) -> None:
         self._payloads: dict[int | None, Payload] = {}  # by pid
         self._closed: dict[int | None, int] = {}  # by pid: the serial at which the last of them seemed to end
-        self._quotations: dict[int | None, Quotation] = {}  # by pid: the first that may be open
+        self._quotations: dict[int | None, dict[str, Quotation]] = {}  # by pid and mark: the first that may be open
         self._framed = -1  # serial of the last frame's line while one is
         self._pieces = Pieces()
         self.flags = ""
@@ -108,36 +108,40 @@ class Records:
         return closed if ends_text(parsed.text) else None
 
     def raised(self, pid: int | None, text: str, time: int | None, serial: int) -> None:
-        """An exception's line was read, whose message may quote a request."""
-        known = self._quotations.get(pid)
-        if known is not None and not known.over(serial, time):
-            return
-        found = quotation(text, serial, time)
-        if found is not None and (known is not None or len(self._quotations) < MAX_PAYLOADS):
-            self._quotations[pid] = found
+        """A line of an exception's message was read, which may quote a request."""
+        for found in quotations(text, serial, time):
+            if pid not in self._quotations and len(self._quotations) >= MAX_PAYLOADS:
+                return
+            marks = self._quotations.setdefault(pid, {})
+            known = marks.get(found.mark)
+            if known is None or known.over(serial, time):
+                marks[found.mark] = found
+            elif found.open and not known.open:  # it may be the other's end that seems to begin one
+                marks[found.mark] = replace(known, lines=serial - known.serial + found.lines, open=True)
 
     def forget_quotations(self) -> None:
         self._quotations.clear()
 
     def quoted_since(self, line: Line, parsed: Parsed, time: int | None, serial: int) -> int | None:
         """Since when all is doubtful, where what a message quotes ends only with this line."""
-        if not self._quotations:
-            return None
-        open_ = self._quotations.get(line.pid)
-        if open_ is None:
-            return None
-        if open_.over(serial, time):
-            del self._quotations[line.pid]
+        marks = self._quotations.get(line.pid) if self._quotations else None
+        if marks is None:
             return None
         if frame_match(parsed.text) is not None:
             self._framed = serial
             return None
         source = self._framed == serial - 1 and parsed.text[:1] in (" ", "\t")
-        if parsed.headed or source or not closes_quotation(parsed.text, open_):
-            return None
-        # A request can write an end: the real one may come soon.
-        self._quotations[line.pid] = replace(open_, lines=serial - open_.serial + MESSAGE_LINES)
-        return open_.serial
+        since: int | None = None
+        for mark, open_ in list(marks.items()):
+            if open_.over(serial, time):
+                del marks[mark]
+            elif not parsed.headed and not source and closes_quotation(parsed.text, open_):
+                # A request can write an end: the real one may come soon.
+                marks[mark] = replace(open_, lines=serial - open_.serial + MESSAGE_LINES, open=False)
+                since = open_.serial if since is None else min(since, open_.serial)
+        if not marks:
+            del self._quotations[line.pid]
+        return since
 
     def expired(self, time: int) -> list[Line]:
         """Lines of those that no end came for."""

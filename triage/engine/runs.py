@@ -17,7 +17,7 @@ from triage.engine.entries import sign_entry
 from triage.engine.flow import WINDOW, Flow
 from triage.engine.invocation import Invocation
 from triage.engine.kinds import Kind, Sign
-from triage.engine.lanes import Lanes, News
+from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import Word, dumped, read_kernel
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
@@ -137,9 +137,8 @@ class Run(Invocation):
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
             self._excerpt = None
         taken, reports = self.lanes.feed(line, parsed, pid)
-        for report in reports:
-            if report.news is News.RAISED and report.body.lines[-1] is line:
-                self._records.raised(line.pid, text, self._burst.time, self.lanes.serial)
+        if taken and self.lanes.told:
+            self._records.raised(line.pid, text, self._burst.time, self.lanes.serial)
         if self.lanes.idle:
             self._half = None
         elif reports or self._half is None or (taken and self.lanes.waiting):
@@ -250,7 +249,9 @@ class Run(Invocation):
         entry.start, entry.own = self.lanes.serial, self.lanes.own(entry.pid)
         if entry.time is None:
             entry.time = self._burst.time
-        entry.quoted = doubtful or (parsed is not None and self.lanes.foreign(pid, parsed.rank))
+        if parsed is not None:
+            entry.front = self.lanes.fronted(pid, parsed.rank)
+        entry.quoted = doubtful or (entry.front and parsed is not None and self.lanes.foreign(pid, parsed.rank))
         return self._burst.add(entry)
 
     def _numbered(self, rank: str) -> str | None:

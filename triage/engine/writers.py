@@ -42,9 +42,13 @@ class Writers:
         """Whether it is known for one rank's process, which takes no requests."""
         return self.front is not None and pid != self.front and self.rank_of(pid) is not None
 
+    def fronted(self, pid: int | None, rank: str | None) -> bool:
+        """The process that takes the requests writes under a rank's tag."""
+        return rank is not None and pid is not None and pid == self.front
+
     def foreign(self, pid: int | None, rank: str | None) -> bool:
-        """The process that takes the requests writes under the tag of a rank that has a process of its own."""
-        if rank is None or pid is None or pid != self.front:
+        """It does so under the tag of a rank that has a process of its own."""
+        if not self.fronted(pid, rank):
             return False
         return any(other != pid and name == rank for other, name in self._ranks.items())
 
