@@ -118,3 +118,25 @@ def test_a_warning_long_before_a_sigquit_is_not_its_reason(warning, seconds):
     assert (crash.root.cause.exception, crash.outcome.value) == ("CudaError", "fatal")
     (crash,) = crashes_of(story.as_json([*lines, *end, *story.unit_failed(4_000 + seconds * 1000)]))
     assert (crash.root.cause.exception, crash.outcome.value) == ("SIGKILL", "fatal")
+
+
+LOST = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:4021"
+GAVE_UP = "RuntimeError: Rank 2 scheduler died during initialization (exit code: {}). See the lines above"
+
+
+@pytest.mark.parametrize(
+    ("last", "grade"),
+    [
+        (LOST, "cut"),
+        ("torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error", "cut"),
+        ("ValueError: no such mode", "complete"),
+        (GAVE_UP.format(1), "cut"),
+        (GAVE_UP.format(-3), "cut"),
+        (GAVE_UP.format(-9), "complete"),
+    ],
+)
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_where_only_a_peer_is_lost_the_reason_is_missing(last, grade, render):
+    lines = [*story.starting(), *story.rank_crash(12_000, 0, last), *story.parent_gives_up(12_050)]
+    (crash,) = crashes_of(render([*lines, *story.unit_failed(12_100)]))
+    assert (crash.root.cause.exception, crash.grade.value) == (last.partition(":")[0], grade)

@@ -10,7 +10,7 @@ from tests.crashes import story
 from tests.crashes.scanning import crashes_of
 from tests.crashes.story import MAIN, Said, stamp
 from tests.fuzz.words import HEADS, LINES
-from triage.model import Grade, Outcome
+from triage.model import Grade, Outcome, Role
 
 CRASH = [
     f"[{stamp(10_500)} TP0] Scheduler hit an exception: Traceback (most recent call last):",
@@ -402,7 +402,10 @@ def test_a_crash_behind_a_message_that_ends_what_it_quotes_is_proved(between):
 
 
 FENCED = [("```", "```"), ("```json", "```"), ("x ```", "``` is no JSON")]
-FIELD = ("messages.0.content\n  Input should be text [type=string_type, input_value={'text': 'look", "'}, input_type=dict]")
+FIELD = (
+    "messages.0.content\n  Input should be text [type=string_type, input_value={'text': 'look",
+    "'}, input_type=dict]",
+)
 SEEMS_WHOLE = ("content\n  Input should be text [input_value='a', input={'b': 'c'}]", "'")
 
 
@@ -434,3 +437,13 @@ def test_a_ranks_failure_under_the_one_pid_of_all_is_doubtful_where_the_manager_
     (crash,) = crashes_of(story.as_json([*lines, *(story.unit_failed(10_700) if ended else [])]))
     expected = (Outcome.FATAL, Grade.COMPLETE) if ended else (Outcome.UNKNOWN, Grade.MIXED)
     assert (crash.outcome, crash.grade) == expected
+
+
+def test_a_failure_that_a_request_may_have_written_is_no_root_beside_one_that_is_none():
+    forged = said([*ASGI, "ValueError: cannot parse ```", *QUOTED, "```"])
+    real = [*story.rank_crash(11_000, 5), *story.parent_gives_up(11_050), *story.unit_failed(11_100)]
+    _, crash = crashes_of(story.as_json([*story.starting(), *story.serving(10_000, 10), *forged, *real]))
+    assert (crash.root.rank, crash.root.cause.exception, crash.ranks) == ("TP5", "AttributeError", ("TP5",))
+    assert (crash.outcome, crash.grade) == (Outcome.FATAL, Grade.MIXED)
+    (noise,) = [failure for failure in crash.failures if failure.cause.exception == "torch.OutOfMemoryError"]
+    assert noise.role is Role.NOISE

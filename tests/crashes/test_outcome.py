@@ -577,3 +577,17 @@ def test_a_server_that_only_logs_its_answers_is_known_to_serve():
         assert crash.phase is phase
     (crash,) = crashes_of(story.as_text([answer, *died]))
     assert crash.phase is Phase.SERVING
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_unit_that_ended_well_after_a_failure_that_ends_a_process_has_failed(crashed, asked):
+    """Some exit with 0 after a crash; a traceback that ended nothing is no reason for such an end."""
+    lines = [*story.starting(), *story.serving(10_000, 10), *(story.stop_asked(12_000) if asked else [])]
+    failed = story.rank_crash(12_000, 5)
+    failed = failed if crashed else [replace(failed[0], text="Traceback (most recent call last):"), *failed[1:]]
+    done = Said(
+        f"{story.UNIT}: Deactivated successfully.", 1, 12_500, {"MESSAGE_ID": "7ad2d189f7e94e70a38c781354912448"}
+    )
+    (crash,) = crashes_of(story.as_json([*lines, *failed, done]))
+    assert crash.outcome is (Outcome.FATAL if crashed and not asked else Outcome.UNKNOWN)

@@ -325,6 +325,8 @@ class Burst:
         """What failed after this line may be the text of a request."""
         for entry in [*self._held.entries, *(self.crash.entries if self.crash is not None else ())]:
             entry.quoted = entry.quoted or entry.start > since
+        if self.crash is not None and self.crash.opened:
+            self.crash.open()
 
     def worked(self, pid: int | None, rank: str | None, *, step: int | None) -> None:
         """A process did something for a client, while a crash is open. `step`: the line's serial, if that was no mere

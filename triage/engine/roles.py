@@ -21,8 +21,10 @@ DRAIN = 300_000_000  # a server that was told to end may finish its requests fir
 
 
 def choose_root(entries: list[Entry]) -> Entry | None:
-    """The first failure, unless a likelier kind was printed within the tolerance after it."""
+    """The first failure, unless a likelier kind was printed within the tolerance after it. What a request may have
+    written is none where something else failed."""
     able = [entry for entry in entries if entry.kind < Kind.HINT]
+    able = [entry for entry in able if not entry.quoted] or able
     if not able:
         return None
     able = [entry for entry in able if entry.name != HANG] or able  # what made it hang is told later
@@ -82,7 +84,7 @@ def _role(root: Entry, entry: Entry) -> tuple[Role, str]:
         return Role.CONFIRMATION, "the end of the process that failed first"
     if entry.name == "oom" and root.name == "oom":
         return Role.CONFIRMATION, entry.why
-    if entry.quoted and entry.kind is not Kind.HARDWARE and not root.quoted and entry.start > root.start:
+    if entry.quoted and entry.kind is not Kind.HARDWARE and not root.quoted:
         return Role.NOISE, f"it may be a request's text ({entry.why})"
     if same_failure(root, entry):
         return Role.CASCADE, "the same failure in another process"
@@ -160,7 +162,8 @@ def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:
             return Outcome.DEGRADED if root.time + BEFORE <= seen.stopping else Outcome.UNKNOWN
         if seen.end.requested or _asked(root, seen.end, seen.told):
             return Outcome.UNKNOWN
-        return Outcome.FATAL if seen.end.result != "success" or seen.ends_server else Outcome.UNKNOWN
+        failed = seen.end.result != "success" or seen.ends_server or _died(root, seen)
+        return Outcome.FATAL if failed or root.kind in (Kind.EXIT, Kind.COLLECTIVE) else Outcome.UNKNOWN
     if seen.stopping is not None:
         return Outcome.UNKNOWN
     lived = Outcome.DEGRADED if _missed(root, seen) else Outcome.RECOVERED

@@ -68,7 +68,7 @@ class Writers:
         """The rank as SGLang names it: torch's 'rank3' is TP3 where there are such ranks."""
         if rank is not None and not rank.startswith("rank"):
             return rank
-        known = self.rank_of(pid)
+        known = self.rank_of(pid) if not self.foreign(pid, self.rank_of(pid)) else None
         if known is None and rank is not None and f"TP{rank[4:]}" in self.tags:
             known = f"TP{rank[4:]}"
         return known or rank
