@@ -127,3 +127,32 @@ def test_a_request_that_fails_later_makes_no_crash_of_it():
         ("request-error", UNIT),
         ("unknown", ""),
     ]
+
+
+KILLED = "Out of memory: Killed process 9911 (cicc) total-vm:1kB, anon-rss:1kB, file-rss:0kB"
+CGROUP = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),global_oom,task_memcg=/system.slice/{},task=cicc,pid=9911"
+NINJA = story.rank_crash(12_000, 1, "RuntimeError: Ninja build failed. Ninja output: subcommand failed.")
+
+
+@pytest.mark.parametrize(("unit", "root"), [(story.UNIT, "HostOutOfMemory"), ("build.service", "RuntimeError")])
+def test_a_compiler_that_the_kernel_killed_in_the_unit_is_why_the_build_failed(unit, root):
+    told = [Said(CGROUP.format(unit), 0, 11_900), Said(KILLED, 0, 11_901)]
+    loading = [said for said in story.starting(2) if said.ms < 7_000]
+    (crash,) = crashes_of(story.as_json([*loading, *told, *NINJA, *story.unit_failed(12_400)]))
+    assert (crash.root.cause.exception, crash.outcome) == (root, Outcome.FATAL)
+
+
+@pytest.mark.parametrize("render", [story.as_json, story.as_short])
+def test_another_ones_compiler_is_nothing_to_a_server(render):
+    told = [
+        Said("cicc invoked oom-killer: gfp_mask=0x140cca, order=0, oom_score_adj=0", 0, 11_900),
+        Said(KILLED, 0, 11_901),
+    ]
+    assert crashes_of(render([*story.starting(2), *told, *story.serving(13_000, 900)])) == []
+
+
+def test_the_kernels_word_of_a_compiler_is_read_in_a_copy_of_its_log():
+    asked = "[12345.678901] cicc invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE), order=0, oom_score_adj=0"
+    for lines in ([asked], [f"[12345.678999] {KILLED}"], [asked, f"[12345.678999] {KILLED}"]):
+        (crash,) = crashes_of("".join(f"{line}\n" for line in lines).encode())
+        assert (crash.root.cause.exception, crash.outcome) == ("HostOutOfMemory", Outcome.UNKNOWN)

@@ -333,7 +333,8 @@ class Assembler:
             self._kernel.remove(waiting)
             run = self._kernel_run(waiting)
             whole = time is None and waiting.line.n is not None  # a copy of the kernel's log, read to its end
-            if run is None and not whole and (waiting.sign.kind is not Kind.HARDWARE or self._elsewhere(waiting)):
+            alone = waiting.sign.kind is Kind.HARDWARE and waiting.sign.name != manager.COMPILER
+            if run is None and not whole and (not alone or self._elsewhere(waiting)):
                 continue
             if run is None:
                 run = self._run((waiting.line.host, None, None, ""), waiting.line)

@@ -18,7 +18,7 @@ from triage.engine.kinds import Kind, Sign
 from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
 from triage.engine.tracebacks import ABOVE, TORN, Fate, Stage, Traceback
-from triage.engine.tracelines import FRAME, exception_line, frame_match, header_lead, quotes
+from triage.engine.tracelines import FRAME, announced, exception_line, frame_match, header_lead, quotes
 from triage.engine.writers import Writers
 from triage.model import Line
 
@@ -96,6 +96,7 @@ class Lanes(Writers):
     _led: int = -LEAD_LINES  # when a traceback was last announced
     _announcer: Lane | None = None  # by whom; None: by two at once
     whole: bool = False  # what the process wrote first, or what stood before, was read
+    _last: tuple[int, Name, Line, str] | None = None  # the last record, or line of no traceback, and its serial
     pasted: bool = False  # it is a few lines without a log: then a single frame counts
     told: bool = False  # the last line that was taken is an exception's, or goes on with its message
 
@@ -140,7 +141,7 @@ class Lanes(Writers):
         if parsed.headed and not self._inside(text, name, rank):
             if self._open and TORN.search(text):
                 self._tear(name)
-            lane = self._note(text, name, rank)
+            lane, self._last = self._note(text, name, rank), (self.serial, name, line, text)
             if lane is None:
                 return False, []
             body = lane.body
@@ -268,6 +269,7 @@ class Lanes(Writers):
             news.extend(self._ended(lane))
             lane.body = Traceback(self._lead(lane))
             lane.body.serial = self.serial
+            lane.body.said = self._announcement(name)
             lane.body.feed(line, text, headed=False)
         elif exception_line(text, plain=True) is not None:
             lane = self._lane(name, rank)
@@ -280,6 +282,7 @@ class Lanes(Writers):
             news.append(report)
             lane.body.damaged = self._within == self.serial - 1 and not self.whole
         else:
+            self._last = (self.serial, name, line, text)
             if text.strip():
                 self._note(text, name, rank)
             if self._within == self.serial - 1 and (
@@ -330,6 +333,13 @@ class Lanes(Writers):
         lane = self._announcer
         near = self.serial - self._led <= NEXT_LINES
         return lane if near and lane is not None and lane.name == name and lane.body is None else self._lane(name, None)
+
+    def _announcement(self, name: Name) -> tuple[str, str, Line, str] | None:
+        """The exception that this writer's last line was, right above a frame without a header."""
+        if self._last is None or self._last[:2] != (self.serial - 1, name):
+            return None
+        found = announced(self._last[3])
+        return (*found, *self._last[2:]) if found is not None else None
 
     def _lead(self, lane: Lane) -> str:
         return lane.lead if self.serial - lane.led < LEAD_LINES else ""

@@ -78,6 +78,8 @@ _LOGGER = re.compile(
     r"[\w.-]{1,60}: (?=\[20\d\d-))?|"  # whose record the server's own is
     r"\[(?P<low>debug|info|warning|error|critical) *\] ?)"  # structlog's
 )
+# supervisord's log of what a program wrote: a line before each piece, wherever that begins.
+_PIECES = re.compile(r"(?P<stamp>" + _STAMP + r") DEBG '[^']{1,200}' std(?:out|err) output:$")
 _TASK = re.compile(r" *(\d{1,6}): $")  # srun -l
 # Behind a logger's time: '[2026-11-29 12:00:12][INFO] ', '[2026-11-29 12:00:12] [ERROR][run.py:77] '.
 _LEVELLED = re.compile(r" ?\[(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL) *\](?: ?\[[\w.]+:\d+\])? ?")
@@ -113,6 +115,8 @@ class Parsed(NamedTuple):
 def parse(raw: str) -> Parsed:
     """Take all prefixes off one line."""
     text = visible(raw).removeprefix("^C")  # a terminal's echo of Ctrl-C
+    if text.endswith(" output:") and (match := _PIECES.match(text)) is not None:
+        return Parsed("", stamp=match["stamp"])
     stamp = host = ident = rank = level = None
     pid: int | None = None
     writer = task = ""

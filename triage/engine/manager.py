@@ -31,12 +31,15 @@ _FAULT = re.compile(
 _FAULT_SIGNALS = {"trap invalid opcode": "SIGILL", "trap divide error": "SIGFPE"}
 _OOM_CGROUP = re.compile(r"oom-kill:.*task_memcg=(?P<cgroup>[^,]*),.*pid=(?P<pid>\d+)")
 _ENGINES = ("docker.service", "containerd.service", "crio.service")  # whose container it is they do not tell
+_INVOKED = re.compile(r"(?P<name>\S{1,15}) invoked oom-killer: ")
+_COMPILERS = ("cicc", "nvcc", "ptxas", "cudafe++", "fatbinary", "cc1plus", "ninja", "clang")  # a start may run them
 _SERVER_NAMES = ("python", "sglang", "pt_main_thread", "ray::")
 # The rest (13, 31, 43, 45 ...) are how the driver sees a fault of the application: they confirm, they are no cause. 63
 # tells that a row will be replaced at the next reset, which hurts nobody yet.
 DEVICE_XIDS = frozenset({48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143, 144, 145, 149, 154})
 
 
+COMPILER = "compiler"  # a sign that tells of a child of some server's, if of anybody's
 CONTAINED = 94  # an error of the device that only the process with that pid is to die of
 
 
@@ -59,6 +62,16 @@ def read_kernel(text: str) -> Sign | None:
         if match is not None and match["name"].startswith(_SERVER_NAMES):
             why = "the kernel killed it for want of memory"
             return Sign("oom", Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text.strip(), why, int(match["pid"]))
+        if match is not None and match["name"].startswith(_COMPILERS):
+            why = "the kernel killed a compiler for want of memory"
+            return Sign(
+                COMPILER, Kind.HARDWARE, Role.ROOT, "HostOutOfMemory", text.strip(), why, int(match["pid"]), own=True
+            )
+    if "invoked oom-killer" in text:
+        match = _INVOKED.match(text)
+        if match is not None and match["name"].startswith((*_SERVER_NAMES, *_COMPILERS)):
+            why = "it asked for memory that the machine had not"
+            return Sign("invoked", Kind.HINT, Role.CONFIRMATION, "HostOutOfMemory", text.strip(), why)
     match = _FAULT.match(text.rstrip())
     if match is not None and match["name"].startswith(_SERVER_NAMES):
         word, why = _FAULT_SIGNALS.get(match["what"], "SIGSEGV"), "the kernel ended it"
@@ -100,7 +113,11 @@ def dumped(pid: int, status: str, text: str) -> Sign:
     return Sign("dump", Kind.EXIT, Role.ROOT, word, text.split("\n", 1)[0].strip(), why, pid)
 
 
-KERNEL_WORDS = ("NVRM", "ut of memory: Kill")  # for the gate: what the kernel's lines hold in a plain log
+KERNEL_WORDS = (
+    "NVRM",
+    "ut of memory: Kill",
+    "invoked oom-killer",
+)  # for the gate: what the kernel's lines hold in a plain log
 
 # ---------------------------------------------------------------- manager
 

@@ -25,12 +25,13 @@ _BARS = re.compile(r"[ |+-]+$")  # nor is what an exception group has
 class Margin:
     """The margin of the traceback that is being read, if it has one."""
 
-    __slots__ = ("_known", "_labelled", "_likely", "_task")
+    __slots__ = ("_known", "_labelled", "_likely", "_task", "_under")
 
     def __init__(self) -> None:
         self._known: re.Pattern[str] | None = None
         self._likely: re.Pattern[str] | None = None  # what stood before the last header
         self._task = ""  # number before the last record
+        self._under = False  # the last line was a traceback's header, whose own blanks a record's head hid
         self._labelled = False  # that tells processes apart
 
     @property
@@ -41,6 +42,7 @@ class Margin:
     def off(self, text: str) -> str:
         """The line without its margin."""
         at = text.find(HEADER)
+        under, self._under = self._under, at >= 0 and text[0] != " "
         if at > 1:
             head = text[: at - 1]
             self._likely = _like(head) if len(head) <= MAX and not _TEXT.search(head) else None
@@ -50,7 +52,7 @@ class Margin:
                 self._known = self._likely
             self._likely = None
         if self._known is None:
-            return self._frame(text)
+            return self._frame(text, under=under)
         match = self._known.match(text)
         if match is None and text.strip():
             self._known = None
@@ -86,11 +88,13 @@ class Margin:
         self._known, self._likely = _LABEL, None
         return parsed._replace(writer=f"/{parsed.task}")
 
-    def _frame(self, text: str) -> str:
-        """A frame with something before it."""
+    def _frame(self, text: str, *, under: bool) -> str:
+        """A frame with something before it; right `under` its header blanks are enough."""
         at = text.find(FILE)
         head = text[:at]
-        if not 0 < at <= MAX or FRAME.match(text, at) is None or _TEXT.search(head) or _BARS.match(head):
+        if not 0 < at <= MAX or FRAME.match(text, at) is None or _TEXT.search(head):
+            return text
+        if _BARS.match(head) and not (under and head.isspace()):
             return text
         self._known = _LABEL if self._labelled and _LABEL.fullmatch(head) else _like(head)
         return text[at:]

@@ -19,7 +19,7 @@ from triage.engine.invocation import Invocation
 from triage.engine.kinds import Kind, Sign
 from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
-from triage.engine.manager import Word, dumped, read_kernel
+from triage.engine.manager import KERNEL_WORDS, Word, dumped, read_kernel
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
 from triage.engine.tracelines import stack_line
 from triage.model import Change, CrashEvent, Grade, Line, Outcome, Phase, Role
@@ -151,7 +151,7 @@ class Run(Invocation):
             return events
         if parsed.headed:
             self._spoke = True
-        elif self.plain and (parsed.kernel or not self._spoke) and ("NVRM" in text or "ut of memory: Kill" in text):
+        elif self.plain and (parsed.kernel or not self._spoke) and any(word in text for word in KERNEL_WORDS):
             kernel = read_kernel(text)  # a copy of the kernel's log, or one pasted into this one
             return events + self.add_sign(line, kernel, text, doubtful=self._spoke) if kernel is not None else events
         sign = signs.read(text) or (None if self.failing else self._hang.note(text, self._burst.time, self.progress))

@@ -104,6 +104,7 @@ class Traceback:
         "lost",
         "mix",
         "opened",
+        "said",
         "serial",
         "source",
         "stage",
@@ -124,6 +125,7 @@ class Traceback:
         self.glued = False  # a line of it holds pieces of two
         self.damaged = False  # a line of it came without its text, or is missing
         self.late = False  # its exception was known only when it was over
+        self.said: tuple[str, str, Line, str] | None = None  # the exception, if it stood above its first frame
         self.headless = False  # its first frames came without a header: what stood above them is missing
         self._parts = [Part()]
         self.at = ""  # the last frame's line
@@ -244,6 +246,9 @@ class Traceback:
             name, message, line, text = self._nameless
             self.late = self.damaged = True  # it is likely, no more
             self._raise(name, message, line, text)
+        if self.said is not None and self._state == "frames" and self.mix is None and not self.done:
+            self.late = self.damaged = True
+            self._raise(*self.said)
         self.lost = self.lost or not self._parts[-1].name
         self._dead = True
         return Fate.ENDED
@@ -336,7 +341,7 @@ class Traceback:
                 self._state = "advice"
                 return Fate.TAKEN
             return self.end()
-        if text == '"""':  # the end of another process's traceback that was quoted
+        if text in ('"""', "```"):  # the end of another process's traceback that was quoted, of a block in a page
             return Fate.TAKEN
         part = self._parts[-1]
         short = len(part.message) < MAX_MESSAGE_LINES and self._message_size + len(text) <= MAX_MESSAGE

@@ -72,6 +72,7 @@ _LOGGING = re.compile(r"(?:^|/)logging/(?:__init__|handlers)\.py$")
 BOX = re.compile(r"\+-{8,}\+$")  # a warning in a box
 _WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 _PROCESS = re.compile(r"Process \S{1,100}:$|Process (?:Spawn|Fork)Process")  # multiprocessing's word before a traceback
+_ERROR = re.compile(r"(?:ERROR|CRITICAL|FATAL) +")
 _LEAD = re.compile(r"[^\"'={}<>\r]{0,160}$")
 
 
@@ -151,6 +152,11 @@ def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
         if match["args"] and plain and last == "Exit":
             return None
     return name, message[:MAX_MESSAGE]
+
+
+def announced(text: str) -> tuple[str, str] | None:
+    """Name and message, if a record is nothing but an exception, of which the frames may follow."""
+    return exception_line(_ERROR.sub("", text, count=1), plain=True)
 
 
 def ends_message(text: str) -> bool:
