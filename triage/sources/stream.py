@@ -1,4 +1,4 @@
-"""Files and stdin as a source: plain text, `journalctl -o json`, `journalctl -o export`, each also packed.
+"""Files and stdin as a source: plain text, `journalctl -o json`, `journalctl -o export`, CSV, each also packed.
 
 In comes a path or `-`, out go batches of `Line`s; the kind is found by looking at the first bytes. Called by
 `sources.open_source`. It reads as a stream and trusts nothing: a line, a field or a compressed file may be as large
@@ -27,6 +27,7 @@ from triage.model import BROKEN_OFF, EMPTY, Batch, Gate, InputError, Line, Origi
 from triage.sources.bytes import JOURNAL, MAX_LINE, Bytes, Notes, decode, no_text
 from triage.sources.entry import clean, entry_line
 from triage.sources.packed import archive_errors, unpacked
+from triage.sources.table import Table, read_table, table
 from triage.sources.text import Passage, read_text
 from triage.sources.turning import newest_first, turned
 
@@ -78,6 +79,7 @@ class StreamSource:
         self._zone = _zone(tz)
         self._gate = gate
         self._notes = Notes()
+        self._table: Table | None = None
 
     def batches(self) -> Iterator[Batch]:
         """Batches until the end, or to where it breaks off. Raises InputError where not even one line can be read."""
@@ -115,10 +117,22 @@ class StreamSource:
             )
         if _VERBOSE.match(head):
             raise InputError(f"{self.name} is `journalctl -o verbose`, which is not read: export it with -o json --all")
-        kind = "json" if _is_json(head) else "export" if _is_export(head) else "short" if _is_short(head) else "text"
+        self._table = table(head)
+        kind = (
+            "table"
+            if self._table is not None
+            else "json"
+            if _is_json(head)
+            else "export"
+            if _is_export(head)
+            else "short"
+            if _is_short(head)
+            else "text"
+        )
         lines = self._read(kind, data, self._units, self._notes)
         if newest_first(
-            self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes()), journal=kind != "text"
+            self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes()),
+            journal=kind not in ("text", "table"),
         ):
             lines = turned(lines, self._notes, headed=kind == "short")
         elif kind == "text" and self._gate is not None and self._since is None:
@@ -144,6 +158,8 @@ class StreamSource:
             return read_json(data, units, notes)
         if kind == "export":
             return read_export(data, units, notes)
+        if self._table is not None:
+            return read_table(data, notes, self._table)
         return read_text(data, notes, self._zone, journalctl=kind == "short")
 
 
