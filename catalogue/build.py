@@ -1,15 +1,17 @@
-"""Write flags.json: every flag and variable of SGLang, by release; checks.json: which of them its own checks read; and
-pins.json: which versions of other packages a release asks for. `make catalogue` runs it; it takes some minutes.
+"""Write flags.json: every flag and variable of SGLang, by release; checks.json: which of them its own checks read;
+messages.json: in which file it says what; and pins.json: which versions of other packages a release asks for. `make
+catalogue` runs it; it takes some minutes.
 
 In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out:
-three JSON files beside this one, read by `rulebase.catalogue`, `.checks` and `.pins` and shipped in the wheel. Each
-release's declaring modules run in a child process (`declare.py`) with stubs for all else, and are read as source too;
-where the two ways disagree the build stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A build
-step: never on a user's host.
+four JSON files beside this one, read by `rulebase.catalogue`, `.checks`, `.said` and `.pins` and shipped in the wheel.
+Each release's declaring modules run in a child process (`declare.py`) with stubs for all else, and are read as source
+too; where the two ways disagree the build stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A
+build step: never on a user's host.
 
     flags      spelling -> [[first, last, shape], ...]   positions in `releases` and `shapes`
     variables  name -> [[first, last], ...]
     pins       package -> [[first, last, specifier], ...]
+    said       file -> function -> [words of a message, ...]
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import conditions
+import messages
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "flags.json"
 CHECKS = HERE / "checks.json"
 PINS = HERE / "pins.json"
-# Some are enough for CHECKS: what a condition reads seldom changes while its message stays.
+MESSAGES = HERE / "messages.json"
+# Some are enough for CHECKS and MESSAGES: what a condition reads seldom changes while its message stays.
 READ = (
     "0.4.0",
     "0.4.6.post5",
@@ -152,6 +156,10 @@ def main() -> None:
     lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in pins.items())
     PINS.write_text('{"schema":1,\n"pins":{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
     print(f"{PINS.name}: {len(pins)} packages, {PINS.stat().st_size} bytes")
+    said = messages.document([work / release for release in READ])
+    lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in said.items())
+    MESSAGES.write_text('{"schema":1,\n"said":{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
+    print(f"{MESSAGES.name}: {len(said)} files, {MESSAGES.stat().st_size} bytes")
     print(f"{CHECKS.name}: {sum(map(len, checks.values()))} checks, {CHECKS.stat().st_size} bytes")
 
 

@@ -37,10 +37,10 @@ class Check(NamedTuple):
 def document(folders: list[Path], fields: frozenset[str]) -> dict[str, list[list[list[str]]]]:
     """`fields`: the names that `server_args=` has for the flags. Of a check in several releases the last one counts."""
     found = {(one.place, one.text): one for folder in folders for one in _checks(folder, fields - _NO_SETTING)}
-    often = Counter(word for one in found.values() for word in set(_words(one.text)))
+    often = Counter(word for one in found.values() for word in set(words_of(one.text)))
     out: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {}
     for one in found.values():
-        words = tuple(sorted(sorted(set(_words(one.text)), key=lambda word: (often[word], word))[:_WORDS]))
+        words = tuple(sorted(sorted(set(words_of(one.text)), key=lambda word: (often[word], word))[:_WORDS]))
         if words:
             out.setdefault(one.place, {})[words] = one.settings
     return {
@@ -49,7 +49,7 @@ def document(folders: list[Path], fields: frozenset[str]) -> dict[str, list[list
     }
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _FREQUENT]
 
 
@@ -62,7 +62,7 @@ def _checks(folder: Path, fields: frozenset[str]) -> Iterator[Check]:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 told = _told(node, fields, ours)
-                for text, conditions in _raised(node.body, ()):
+                for text, conditions in raised(node.body, ()):
                     read = dict.fromkeys(
                         name for test in reversed(conditions) for name in _read(test, fields, told, ours)
                     )
@@ -70,7 +70,7 @@ def _checks(folder: Path, fields: frozenset[str]) -> Iterator[Check]:
                         yield Check(f"{path.name}:{node.name}", text, tuple(read)[:_SETTINGS])
 
 
-def _raised(body: list[ast.stmt], above: tuple[ast.expr, ...]) -> Iterator[tuple[str, tuple[ast.expr, ...]]]:
+def raised(body: list[ast.stmt], above: tuple[ast.expr, ...]) -> Iterator[tuple[str, tuple[ast.expr, ...]]]:
     """The message of each check in these statements, with the conditions above it, the outermost first."""
     for node in body:
         if isinstance(node, ast.Raise):
@@ -79,13 +79,13 @@ def _raised(body: list[ast.stmt], above: tuple[ast.expr, ...]) -> Iterator[tuple
         elif isinstance(node, ast.Assert):
             yield _literal(node.msg), (*above, node.test)
         elif isinstance(node, ast.If):
-            yield from _raised(node.body, (*above, node.test))
-            yield from _raised(node.orelse, (*above, node.test))
+            yield from raised(node.body, (*above, node.test))
+            yield from raised(node.orelse, (*above, node.test))
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for part in ("body", "orelse", "finalbody"):
-                yield from _raised(getattr(node, part, []), above)
+                yield from raised(getattr(node, part, []), above)
             for handler in getattr(node, "handlers", []):
-                yield from _raised(handler.body, above)
+                yield from raised(handler.body, above)
 
 
 def _literal(node: ast.expr | None) -> str:

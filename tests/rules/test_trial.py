@@ -14,6 +14,7 @@ from triage.rulebase.evidence import Evidence
 from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.rulecheck import crashes_of
 from triage.rulebase.rulefile import load_proof, load_rules
+from triage.rulebase.said import views
 from triage.rulebase.trial import attempts, reach, words
 from triage.shipped import shipped
 
@@ -83,7 +84,9 @@ def test_what_is_told_agrees_with_what_matches() -> None:
     for owner in rules:
         for sample in load_proof(owner.path)[0].samples:
             for seen in crashes_of(sample.log)[:1]:
-                evidence = Evidence.of(seen)
                 won = {match.rule for match in matcher.match(seen)}
-                near = [matcher.rules[number] for number in matcher.candidates(evidence)]
-                assert {one.id for one in near if attempts(one, evidence)[0].holds} == won
+                told = set()
+                for evidence in map(Evidence.of, views(seen)):
+                    near = [matcher.rules[number] for number in matcher.candidates(evidence)]
+                    told |= {one.id for one in near if attempts(one, evidence)[0].holds}
+                assert told == won

@@ -43,9 +43,8 @@ def try_(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...]
     (this machine's, up to now), or store: (the crashes that triage keeps).
     """
     from triage.engine.signature import title
-    from triage.rulebase.evidence import Evidence
     from triage.rulebase.rulebook import Rulebook
-    from triage.rulebase.trial import attempts
+    from triage.rulebase.trial import furthest
 
     tried, loaded = one(rule, folders)
     book = Rulebook(loaded.rules)
@@ -61,7 +60,7 @@ def try_(rule: str, spec: str, folders: tuple[Path, ...], units: tuple[str, ...]
                 "outcome": str(crash.outcome),
                 "matches": tried.id in won,
                 "winner": won[0] if won else None,
-                "clauses": [_attempt(attempt) for attempt in attempts(tried, Evidence.of(crash))],
+                "clauses": [_attempt(attempt) for attempt in furthest(tried, crash)],
             }
         )
     if as_json:

@@ -22,6 +22,7 @@ from triage.rulebase.options import flag_holds
 from triage.rulebase.releases import covers
 from triage.rulebase.rule import Clause, Pattern, Rule
 from triage.rulebase.rulecache import read_rules
+from triage.rulebase.said import views
 
 SEARCH_SECONDS = 0.1  # `regex` counts the process's CPU time
 CAPTURE_CAP = 200
@@ -59,17 +60,20 @@ class Rulebook:
         return cls(read_rules(tuple(folders)).rules)
 
     def match(self, crash: Crash) -> tuple[Match, ...]:
-        """The rules that mean this crash: by rank, then by how much had to be right, then by confidence."""
-        evidence = Evidence.of(crash)
-        found = []
-        for number in self.candidates(evidence):
-            rule = self.rules[number]
-            hit = self._hit(rule, evidence)
-            if hit is not None:
-                clause, captures = hit
-                order = (-rule.rank, -clause.specificity, -rule.confidence, rule.id)
-                found.append((order, _match(rule, crash, captures)))
-        return tuple(match for _, match in sorted(found, key=lambda pair: pair[0]))
+        """The rules that mean this crash: by rank, then by how much had to be right, then by confidence.
+
+        A last line alone is looked at with the place where a release says such words, and without."""
+        found: dict[str, tuple[tuple[float, float, float, str], Match]] = {}
+        for seen in views(crash):
+            evidence = Evidence.of(seen)
+            for number in self.candidates(evidence):
+                rule = self.rules[number]
+                hit = None if rule.id in found else self._hit(rule, evidence)
+                if hit is not None:
+                    clause, captures = hit
+                    order = (-rule.rank, -clause.specificity, -rule.confidence, rule.id)
+                    found[rule.id] = (order, _match(rule, seen, captures))
+        return tuple(match for _, match in sorted(found.values(), key=lambda pair: pair[0]))
 
     def nearest(self, crash: Crash) -> tuple[Near, ...]:
         """For a crash that no rule means: those that came closest, and why they do not mean it."""

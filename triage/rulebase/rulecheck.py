@@ -25,7 +25,7 @@ from triage.rulebase.rule import Mark, Pattern, Proof, Rule, Sample
 from triage.rulebase.rulebook import SEARCH_SECONDS, Rulebook
 from triage.rulebase.rulefile import Problem, RuleErrors, load_proof, load_rules, rule_files
 from triage.rulebase.slowness import HOSTILE_BYTES, slow
-from triage.rulebase.trial import attempts, words
+from triage.rulebase.trial import furthest, words
 from triage.rulebase.unitproof import unfit, units
 from triage.shipped import checkout, shipped
 from triage.sources import open_source
@@ -240,7 +240,7 @@ def _sample(rule: Rule, sample: Sample, crashes: Sequence[Crash], book: Rulebook
 
 def _reached(rule: Rule, crash: Crash) -> Iterator[str]:
     """How far each clause got, the one that came furthest first."""
-    for attempt in attempts(rule, Evidence.of(crash)):
+    for attempt in furthest(rule, crash):
         held = ", ".join(condition.name for condition in attempt.conditions if condition.holds)
         yield f"  the clause in line {attempt.mark.line}: {held or 'nothing'} holds"
         yield from (f"    {words(condition)}" for condition in attempt.failing)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import regex
 
-from triage.model import Frame, Link
+from triage.model import Crash, Frame, Link
 from triage.rulebase.anchors import branches, pieces
 from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
 from triage.rulebase.offer import clean
 from triage.rulebase.options import flag_holds
 from triage.rulebase.releases import covers
 from triage.rulebase.rule import Clause, FlagCondition, FramePattern, Mark, Pattern, Rule
+from triage.rulebase.said import views
 
 SECONDS = 0.1
 _SHOWN = 80  # characters of a pattern or a text
@@ -61,6 +62,11 @@ class Attempt:
     @property
     def failing(self) -> tuple[Condition, ...]:
         return tuple(condition for condition in self.conditions if not condition.holds)
+
+
+def furthest(rule: Rule, crash: Crash) -> tuple[Attempt, ...]:
+    """Its attempts on that view of the crash on which it holds, if it does; on the crash as it is else."""
+    return max((attempts(rule, Evidence.of(seen)) for seen in reversed(views(crash))), key=lambda found: found[0].holds)
 
 
 def attempts(rule: Rule, evidence: Evidence) -> tuple[Attempt, ...]:
