@@ -525,6 +525,55 @@ def test_words_that_a_request_brought_into_a_message_decide_nothing(words, rule_
     assert believed is (words is not KERNELS)
 
 
+@pytest.mark.parametrize(
+    ("words", "rule_id"),
+    [
+        ("Not enough memory. Please try to increase --mem-fraction-static. is no tool", "static-fraction-too-small"),
+        ("a tool: error while attempting to bind on address ('0.0.0.0', 30000): address already in use", "port-in-use"),
+        ("Error while creating shared memory segment /dev/shm/nccl-abc (size 9637888)", "shared-memory-too-small"),
+        (
+            "a tool: sglang-kernel is installed with version 0.2, which is less than the minimum required version 0.4",
+            "below-minimum-version",
+        ),
+        (
+            "bad regex [rank3]:[E1103 ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout: WorkNCCL",
+            "collective-timeout",
+        ),
+    ],
+)
+def test_nor_do_words_of_another_failure_without_a_mark_before_them(words, rule_id):
+    for name in ("ValueError", "AssertionError", "jinja2.exceptions.TemplateError"):
+        lines = ("Traceback (most recent call last):", f"{name}: {words}")
+        assert rule_id not in shipped(link(name, words, "srt/a.py:parse"), lines=lines)
+    whole = f"RuntimeError: {words}"
+    assert rule_id in shipped(link("RuntimeError", words, "srt/a.py:parse"), lines=(whole,))
+
+
+def test_an_exception_about_the_code_is_read_whole_and_so_is_any_before_requests_came():
+    words = "'NoneType' object has no attribute 'shape': CUDA error"
+    assert Evidence.of(crash(link("AttributeError", words))).chain[0][1] == words
+    words = "heron: CUDA error"
+    for phase, seen in ((Phase.LOAD, words), (Phase.UNKNOWN, words), (Phase.SERVING, "…")):
+        assert Evidence.of(crash(link("ValueError", words), phase=phase)).chain[0][1] == seen
+
+
+def test_of_one_failed_request_the_rules_about_requests_come_first():
+    """What a request met says nothing of the server, however sure a rule of servers is of the words."""
+    failed = crash(link("RuntimeError", "[Errno 98] address already in use", "srt/a.py:parse"))
+    assert next(match.rule for match in SHIPPED.match(failed)) == "port-in-use"
+    lines = ("Traceback (most recent call last):", "RuntimeError: [Errno 98] address already in use")
+    failed = crash(
+        link("RuntimeError", "[Errno 98] address already in use"), lines=lines, outcome=Outcome.REQUEST_ERROR
+    )
+    first = [match.rule for match in SHIPPED.match(failed)]
+    assert first[0] == "request-failed"
+    assert "port-in-use" in first
+    long = "The input (140000 tokens) is longer than the model's context length (131072 tokens)."
+    lines = ("Traceback (most recent call last):", f"ValueError: {long}")
+    failed = crash(link("ValueError", long), lines=lines, outcome=Outcome.REQUEST_ERROR)
+    assert next(match.rule for match in SHIPPED.match(failed)) == "longer-than-the-context"
+
+
 def test_the_kernels_words_are_believed_of_the_kernel():
     assert "xid-79" in shipped(link("Xid 79", KERNELS), lines=(KERNELS,))
     assert "xid-79" in shipped(link("NVRM", "NVRM: GPU 0000:41:00.0: GPU has fallen off the bus."))

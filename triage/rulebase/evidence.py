@@ -26,14 +26,19 @@ _OF_INPUT = frozenset(
     | {"UnicodeDecodeError", "UnicodeEncodeError", "JSONDecodeError", "ValidationError", "RequestValidationError"}
     | {"HTTPException", "BadRequestError", "TemplateError", "TemplateSyntaxError", "UndefinedError", "SecurityError"}
 )
+# Of these Python or the code itself writes the message: without a quotation mark nothing in it is a request's.
+_OF_CODE = frozenset({"TypeError", "AttributeError", "IndexError", "NotImplementedError"})
 _QUOTE = re.compile(r"(?:^|(?<=[\s=:(\[{,]))[bu]?['\"](?=[^\s'\"]|\s*\n)", re.MULTILINE)
 _PYTHONS = re.compile(r"'[\w.]+' object [a-z ]+(?:'\w+')?")  # names of the code, in Python's own words
 _ELSEWHERE = re.compile(
     r"(?i:\bout[ _-]of[ _-]memory)|OutOfMemory|OUT_OF_MEMORY|ALLOC_FAILED|MemoryAllocation|Not enough memory|"
     r"\bECC\b|ECCUncorrectable|NVRM|\bS?Xid\b|\bGSP\b|_issueRpcAndWait|fallen off the bus|RmInitAdapter|"
     r"\b(?:CUDA|HIP|NCCL|Cuda|cuDNN|CUBLAS|Triton) (?:error|Error|failure)|illegal memory access|oom-kill|"
-    r"No module named|cannot import name|undefined symbol|Address already in use|No space left|exit code|Traceback"
+    r"No module named|cannot import name|undefined symbol|(?i:address already in use)|attempting to bind on address|"
+    r"No space left|shared memory segment|Watchdog caught|is installed with version|exit code|Traceback"
 )
+_HIDDEN = "…"  # what stands for a message that is not believed: no pattern means it, nor an empty one
+_SERVING = frozenset({Phase.SERVING, Phase.SHUTDOWN})  # requests of clients were taken
 _BEFORE = frozenset({Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE})  # no request was taken yet
 # Words of the kernel's log alone: in what a process says itself they are somebody's words.
 _KERNELS = re.compile(r"NVRM: |\bSXid\b|\boom-kill:|Out of memory: Kill")
@@ -76,17 +81,19 @@ def _lines(crash: Crash) -> list[str]:
 
 def own_words(link: Link, phase: Phase) -> str:
     """The message without what it quotes, where that holds words that such an exception never says itself: a request
-    wrote them. Nothing behind the first quotation mark is believed then, since a request can write the closing one."""
-    message = link.message
+    wrote them. Nothing behind the first quotation mark is believed then, since a request can write the closing one.
+    Where no mark stands before such words, a server that serves has them from a request too: nothing is believed."""
+    message, name = link.message, link.exception.rsplit(".", 1)[-1]
     if not link.exception.startswith(_KERNELS_OWN) and _KERNELS.search(message):
         message = "\n".join(line for line in message.split("\n") if not _KERNELS.search(line))
-    if phase in _BEFORE or link.exception.rsplit(".", 1)[-1] not in _OF_INPUT:
+    if phase in _BEFORE or name not in _OF_INPUT:
         return message
     python = _PYTHONS.match(message)
     mark = _QUOTE.search(message, python.end() if python is not None else 0)
-    if mark is None or _ELSEWHERE.search(message, mark.end()) is None:
-        return message
-    return message[: mark.start()]
+    if mark is not None and _ELSEWHERE.search(message, mark.end()) is not None:
+        message = message[: mark.start()]
+    written = phase in _SERVING and name not in _OF_CODE
+    return _HIDDEN if written and _ELSEWHERE.search(message) is not None else message
 
 
 def _quoted(failure: Failure, phase: Phase) -> set[str]:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import regex
 
 from triage.automaton import Automaton
-from triage.model import Crash, Match, Near
+from triage.model import Crash, Match, Near, Outcome
 from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
 from triage.rulebase.offer import clean, fill, offer
 from triage.rulebase.options import flag_holds
@@ -62,8 +62,9 @@ class Rulebook:
     def match(self, crash: Crash) -> tuple[Match, ...]:
         """The rules that mean this crash: by rank, then by how much had to be right, then by confidence.
 
+        Where one request failed and the server is well, those about that go before those about servers.
         A last line alone is looked at with the place where a release says such words, and without."""
-        found: dict[str, tuple[tuple[float, float, float, str], Match]] = {}
+        found: dict[str, tuple[tuple[bool, float, float, float, str], Match]] = {}
         for seen in views(crash):
             evidence = Evidence.of(seen)
             for number in self.candidates(evidence):
@@ -71,7 +72,8 @@ class Rulebook:
                 hit = None if rule.id in found else self._hit(rule, evidence)
                 if hit is not None:
                     clause, captures = hit
-                    order = (-rule.rank, -clause.specificity, -rule.confidence, rule.id)
+                    beside = crash.outcome is Outcome.REQUEST_ERROR and Outcome.REQUEST_ERROR not in clause.outcomes
+                    order = (beside, -rule.rank, -clause.specificity, -rule.confidence, rule.id)
                     found[rule.id] = (order, _match(rule, seen, captures))
         return tuple(match for _, match in sorted(found.values(), key=lambda pair: pair[0]))
 
