@@ -39,6 +39,10 @@ def test_what_a_message_names(message: str, names: list[str]) -> None:
     assert list(named(crash(link("ValueError", message)))) == names
 
 
+def test_what_a_request_wrote_names_nothing() -> None:
+    assert named(crash(link("ValueError", "Not enough memory. Please try to increase --mem-fraction-static."))) == ()
+
+
 @pytest.mark.parametrize(
     ("exception", "source", "names"),
     [

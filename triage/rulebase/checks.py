@@ -17,6 +17,7 @@ from functools import lru_cache
 from triage.model import Crash, Link
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
+from triage.rulebase.evidence import own_words
 from triage.shipped import shipped
 
 _MOST = 4
@@ -84,7 +85,7 @@ def named(crash: Crash) -> tuple[str, ...]:
     for link in crash.root.chain:
         if link.exception.rsplit(".", 1)[-1] in _NO_CHECK:
             continue
-        message, line = link.message[:_HEAD], _source(crash, link)
+        message, line = own_words(link, crash.phase)[:_HEAD], _source(crash, link)
         plain = (*_plain(message, release), *_plain(line, release))
         for field, name in (*plain, *_known(link, message, release), *_spoken(message, release)):
             found.setdefault(field, name)
