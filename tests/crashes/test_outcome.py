@@ -292,6 +292,20 @@ def test_a_start_limit_is_a_crash_of_its_own():
     assert (two.root.cause.exception, two.outcome) == ("StartLimit", Outcome.FATAL)
 
 
+def test_a_unit_whose_start_could_not_be_prepared_says_why():
+    """The manager's last word names no reason; the first line of those before does."""
+    why = f"{story.UNIT}: Failed to load environment files: No such file or directory"
+    lines = [
+        Said(why, 1, 100),
+        Said(f"{story.UNIT}: Failed to run 'start' task: No such file or directory", 1, 101),
+        Said(f"{story.UNIT}: Failed with result 'resources'.", 1, 102),
+    ]
+    for text in (story.as_json(lines), story.as_short(lines)):
+        (found,) = crashes_of(text)
+        cause = found.root.cause
+        assert (cause.exception, cause.message, found.outcome) == ("UnitResources", why, Outcome.FATAL)
+
+
 def test_a_failed_request_is_a_request_error():
     head = [Said("ERROR:    Exception in ASGI application", MAIN, 11_000)]
     body = [

@@ -63,6 +63,10 @@ class Ending:
         limit = word.result == "timeout" and RUNTIME_LIMIT in (self._overdue, self.known and self.known.result)
         return RUNTIME_LIMIT if limit else word.result or "failed"
 
+    def hinder(self, line: Line) -> None:
+        """Why the manager cannot start it, which its next word does not repeat."""
+        self._line = self._line or kept(line)
+
     def late(self, line: Line, word: Word) -> bool:
         """What the manager makes of an end that was dealt with. True where it is another result than was taken."""
         end, self.settled = self.known, True

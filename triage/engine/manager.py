@@ -139,6 +139,7 @@ _EXIT_TEXT = re.compile(
 )
 _RESULT_TEXT = re.compile(r"(?P<unit>\S+): Failed with result '(?P<result>[\w-]+)'")
 _TIMEOUT_TEXT = re.compile(r"(?i):? ?start(?:-pre|-post|) operation timed out\. (?:Terminating|Aborting|Killing)")
+_HINDERED = re.compile(r"\S+: Failed to (?:load environment files|run 'start(?:-pre|)' task): ")
 _UNIT_TEXT = re.compile(r"(?:Start\w+ |Stopp\w+ |)(?P<unit>[\w@.\\:-]+\.service)(?::| -|\.\.\.|\.$)")
 
 
@@ -146,7 +147,7 @@ _UNIT_TEXT = re.compile(r"(?:Start\w+ |Stopp\w+ |)(?P<unit>[\w@.\\:-]+\.service)
 class Word:
     """What the manager says about a unit: one of the names below and its details."""
 
-    name: str  # exited failed stopping starting deactivated restart oom dump start-limit overdue
+    name: str  # exited failed stopping starting deactivated restart oom dump start-limit overdue hindered
     code: str | None = None
     status: str | None = None
     result: str | None = None
@@ -207,6 +208,8 @@ def _manager_text(text: str) -> Word | None:
         return Word("overdue", result="watchdog")
     if "killed by the OOM killer" in text:
         return Word("oom")
+    if _HINDERED.match(text):
+        return Word("hindered")
     return None
 
 
@@ -222,6 +225,8 @@ def end_sign(end: UnitEnd, text: str) -> Sign:
         return Sign("end", Kind.EXIT, Role.ROOT, "StartTimeout", text, "the unit was not up in time")
     if end.result == "start-limit-hit":
         return Sign("end", Kind.EXIT, Role.ROOT, "StartLimit", text, "it was started too often in a short time")
+    if end.result == "resources":
+        return Sign("end", Kind.EXIT, Role.ROOT, "UnitResources", text, "the manager could not prepare its start")
     if end.code in ("killed", "dumped") and end.status:
         word = signal_word(int(end.status)) if end.status.isdigit() else f"SIG{end.status.removeprefix('SIG')}"
         return Sign("end", Kind.EXIT, Role.ROOT, word, text, "only the manager saw the end")

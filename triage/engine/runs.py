@@ -289,6 +289,8 @@ class Run(Invocation):
                 return self.add_sign(
                     line, Sign("overdue", Kind.COLLECTIVE, Role.ROOT, "WatchdogTimeout", text, why), text
                 )
+        if word.name == "hindered":
+            self.ending.hinder(line)
         if word.name == "failed" and self._is_late():
             return self._corrected(line, word)
         if word.name in ("exited", "failed", "deactivated"):
