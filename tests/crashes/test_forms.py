@@ -149,6 +149,9 @@ def test_a_gpu_that_the_journals_kernel_lines_only_hint_at_is_no_crash():
         ("Goose attention only supports even feathers.", "ErrorLine"),
         ("The nest backend can only be used with geese.", "ErrorLine"),
         ("Loaded weights leave no GPU memory for the pool under --mem-fraction-static=0.5. Raise it", "ErrorLine"),
+        ("HeronForCausalLM does not support triton attention backend", "ErrorLine"),
+        ("[Errno 37] No locks available", "ErrorLine"),
+        ("reed_ep.cpp:1553 'x.size(0) <= reeds_per_rank'", "ErrorLine"),
     ],
 )
 def test_a_pasted_message_is_a_crash_of_unknown_outcome(text, word):
@@ -158,9 +161,22 @@ def test_a_pasted_message_is_a_crash_of_unknown_outcome(text, word):
 
 
 @pytest.mark.parametrize(
+    ("text", "word", "said"),
+    [
+        ("reeds/heron.py:27 NameError: name 'is_heron' is not defined", "NameError", "name 'is_heron' is not defined"),
+        ("heron.py:27: in wade: torch.cuda.ReedError: too deep", "torch.cuda.ReedError", "too deep"),
+    ],
+)
+def test_a_traceback_shortened_to_one_line_tells_its_exception(text, word, said):
+    (crash,) = crashes_of(text.encode())
+    assert (crash.root.cause.exception, crash.root.cause.message) == (word, said)
+
+
+@pytest.mark.parametrize(
     "log",
     [
         "hello\nworld\n",
+        "see heron.cpp:1553 for reeds\n",
         "[2026-11-29 12:00:12] Health check failed. Server is busy.\n",
         "nothing here\n" * 12 + "and this could not be done\n",
         'INFO:     10.1.0.9:5 - "POST /generate HTTP/1.1" 400 Bad Request\nthis failed\n',

@@ -16,7 +16,9 @@ from triage.model import Line, Role
 MAX_LINES = 12
 _WORDS = re.compile(
     r"\b(?:fail(?:ed|ure|s)?|fallen off|can ?not|can't|couldn't|could not|unable to|denied|refused|no such|"
-    r"not (?:installed|found|divisible|supported|alive|available|met|enough|implemented|compatible|registered|defined)|"
+    r"not (?:installed|found|divisible|supported|alive|available|met|enough|implemented|compatible|registered|defined|"
+    r"allowed|bundled|eligible|initiali[sz]ed|permitted)|do(?:es)?(?: not|n't) support|unhandled|is blocked|undeclared|"
+    r"exited with status|"
     r"timed? ?out|timeout|dead|exceeds?|mismatch\w*|too (?:old|large|many|small|long)|unsupported|invalid|"
     r"unexpected|unbalanced|missing|no (?:GPU )?memory|corrupt\w*|out of (?:memory|bounds|range)|"
     r"illegal|overflow\w*|aborted|"
@@ -26,6 +28,13 @@ _WORDS = re.compile(
     r"(?:object|of type '\w{1,60}') is not (?:iterable|subscriptable|callable))\b",
     re.I,
 )
+# How a person shortens a traceback: its place and its last line on one line.
+_PLACED = re.compile(
+    r"\s*(?:\S{1,200}/)?[\w.-]{1,80}\.py:\d{1,6}:?\s+(?:\(?in \S{1,80}:?\s+)?"
+    r"(?P<class>(?:\w{1,40}\.){0,6}[A-Z]\w{1,60}(?:Error|Exception)): (?P<message>\S.{0,2000})"
+)
+# The system's own number, or a check of compiled code and what it wanted.
+_NATIVE = re.compile(r"\[Errno \d{1,3}\] \w|\b\w{1,60}\.(?:cpp|cuh?|hpp|cc):\d{1,6}:?\s+['\"]")
 _WARNING = re.compile(r":\d+: \w*Warning: ")  # Python's own: a healthy server begins with some
 _XID = re.compile(r"\W*xid\W+(?P<xid>\d{1,3})\b", re.I)
 
@@ -52,8 +61,13 @@ class Excerpt:
             if _WARNING.search(text):
                 continue
             xid = _XID.match(text)
-            if xid is not None or _WORDS.search(text):
-                word = f"Xid {xid['xid']}" if xid is not None else "ErrorLine"
-                sign = Sign("excerpt", Kind.HINT, Role.ROOT, word, text.strip(), "the text holds nothing else")
+            placed = _PLACED.fullmatch(text)
+            if xid is not None or placed is not None or _NATIVE.search(text) or _WORDS.search(text):
+                word, said = "ErrorLine", text.strip()
+                if xid is not None:
+                    word = f"Xid {xid['xid']}"
+                elif placed is not None:
+                    word, said = placed["class"], placed["message"].strip()
+                sign = Sign("excerpt", Kind.HINT, Role.ROOT, word, said, "the text holds nothing else")
                 return sign, line, text
         return None
