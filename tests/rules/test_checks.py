@@ -10,7 +10,7 @@ import pytest
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.model import Frame, Link
 from triage.rulebase import checks
-from triage.rulebase.checks import failed_part, named
+from triage.rulebase.checks import failed_part, named, switch_off
 from triage.shipped import shipped
 
 
@@ -84,12 +84,49 @@ def test_a_rung_is_offered_only_where_something_is_named(tmp_path: Path) -> None
         (["mem_cache/hiradix_cache.py", "layers/radix_attention.py"], "--enable-hierarchical-cache"),
         (["distributed/device_communicators/pymscclpp.py"], "--enable-mscclpp"),
         (["managers/scheduler.py", "layers/sampler.py"], ""),
+        (["lora/nests.py"], "--enable-lora"),
+        (["models/heron_nextn.py"], "--speculative-algorithm"),
+        (["models/heron_nextn_nest.py"], ""),
+        (["layers/moe/token_dispatcher/herons.py"], "--moe-a2a-backend"),
+        (["layers/moe/token_dispatcher/standard.py"], ""),
+        (["parser/reasoning_parser.py"], "--reasoning-parser"),
+        (["layers/dp_attention.py", "layers/linear.py"], "--enable-dp-attention"),
         (["models/my_hiradix_cache.py"], ""),
     ],
 )
 def test_the_part_that_failed_is_told_by_its_files(files: list[str], flag: str) -> None:
     frames = tuple(Frame(f"/opt/lake/sglang/srt/{file}", "count", 7) for file in files)
     assert failed_part(crash(Link("KeyError", "'heron'", frames[-1], frames))) == flag
+
+
+@pytest.mark.parametrize(
+    ("paths", "flag"),
+    [
+        (["sglang/srt/compilation/herons.py", "torch/nn/modules/linear.py"], "--disable-piecewise-cuda-graph"),
+        (["sglang/srt/mem_cache/swa_radix_cache.py"], "--disable-radix-cache"),
+        (["sglang/srt/mem_cache/hiradix_cache.py"], ""),
+        (["herons/srt/mem_cache/radix_cache.py"], ""),
+    ],
+)
+def test_what_switches_off_a_part_that_runs_unasked_is_told_by_its_files(paths: list[str], flag: str) -> None:
+    frames = tuple(Frame(f"/opt/lake/{path}", "count", 7) for path in paths)
+    assert switch_off(crash(Link("KeyError", "'heron'", frames[-1], frames))) == flag
+
+
+def test_a_release_without_the_switch_is_not_told_of_it() -> None:
+    place = Frame("/opt/lake/sglang/srt/compilation/nest.py", "count", 7)
+    assert switch_off(crash(Link("KeyError", "heron", place, (place,)), release="0.4.6")) == ""
+
+
+def test_a_part_that_is_switched_off_already_is_not_switched_off(tmp_path: Path) -> None:
+    rung = "{id: switch, kind: flag, title: 'Switch it off ({off})', cost: some, confirmed: false, "
+    edits = "edits: [{op: set-flag, name: '{off}'}]}"
+    write(tmp_path, "one", rule("{message: heron}", f"remedies: [{rung}{edits}]\n"))
+    place = Frame("/opt/lake/sglang/srt/mem_cache/radix_cache.py", "count", 7)
+    off = crash(Link("KeyError", "heron", place, (place,)), flags={"disable_radix_cache": "True"})
+    assert not book(tmp_path).match(off)[0].remedies
+    on = crash(Link("KeyError", "heron", place, (place,)), flags={"disable_radix_cache": "False"})
+    assert book(tmp_path).match(on)[0].remedies[0].title == "Switch it off (--disable-radix-cache)"
 
 
 def test_a_part_of_another_package_is_none() -> None:

@@ -1,5 +1,5 @@
 """Which of the server's settings a failing check names, in its message or in the source line that raised, or reads, by
-catalogue/checks.json; and which optional part of the server failed, by the files of its traceback.
+catalogue/checks.json; and which part that the server may do without failed, by the files of its traceback.
 
 A crash comes in; flags and variables as one writes them go out, of those named at most four, those in plain sight
 first. Called by `offer` where a ladder asks for it. A log is anybody's text: nothing is named but what the catalogue
@@ -74,6 +74,31 @@ _PARTS = (
     (r"(?:\w+/)*(?:hi\w*radix_cache|memory_pool_host|cache_controller)\.py", "enable_hierarchical_cache"),
     (r"mem_cache/pool_host/", "enable_hierarchical_cache"),
     (r"(?:\w+/)*offloader\w*\.py", "cpu_offload_gb"),
+    (r"disaggregation/kv_events\.py", "kv_events_config"),
+    (r"disaggregation/decode_kvcache_offload_manager\.py", "disaggregation_decode_enable_offload_kvcache"),
+    (r"layers/moe/token_dispatcher/(?!base|standard|__init__)", "moe_a2a_backend"),
+    (r"layers/moe/kt_ep_wrapper\.py", "kt_weight_path"),
+    (r"layers/torchao_utils\.py", "torchao_config"),
+    (r"layers/attention/double_sparsity_backend\.py", "enable_double_sparsity"),
+    (r"layers/dp_attention\.py", "enable_dp_attention"),
+    (r"lora/", "enable_lora"),
+    (r"speculative/", "speculative_algorithm"),
+    (r"models/\w+_(?:nextn|mtp|eagle3?|dflash|dspark|medusa)\.py", "speculative_algorithm"),  # drafts
+    (r"function_call/", "tool_call_parser"),
+    (r"(?:\w+/)*reasoning_parser\.py", "reasoning_parser"),
+    (r"sampling/custom_logit_processor\.py", "enable_custom_logit_processor"),
+    (r"(?:\w+/)*multi_tokenizer_mixin\.py", "tokenizer_worker_num"),
+    (r"entrypoints/openai/tool_server\.py", "tool_server"),
+    (r"(?:metrics/|(?:\w+/)*metrics_collector\.py)", "enable_metrics"),
+    (r"(?:tracing/|(?:\w+/)*trace\.py)", "enable_trace"),
+)
+# Parts that run unless a flag switches them off.
+_UNASKED = (
+    (r"sglang/srt/(?:compilation/|(?:\w+/)*piecewise_cuda_graph\w*\.py)", "disable_piecewise_cuda_graph"),
+    (r"sglang/srt/(?:\w+/)*(?:custom|quick)_all_reduce\w*\.py", "disable_custom_all_reduce"),
+    (r"sglang/srt/mem_cache/(?:(?:swa|mamba|unified)_)?radix_cache\w*\.py", "disable_radix_cache"),
+    (r"sglang/srt/managers/(?:overlap_utils|tp_worker_overlap_thread)\.py", "disable_overlap_schedule"),
+    (r"sglang/srt/multimodal/processors/", "disable_fast_image_processor"),
 )
 _NO_SETTING = frozenset({"host", "device", "dist_init_addr", "nccl_port", "node_rank", "base_gpu_id", "random_seed"})
 
@@ -99,6 +124,19 @@ def failed_part(crash: Crash) -> str:
             _, ours, file = frame.path.replace("\\", "/").rpartition("sglang/srt/")
             if ours and (field := next((field for files, field in _PARTS if re.match(files, file)), None)):
                 return _written(field, crash.context.sglang_version) or ""
+    return ""
+
+
+def switch_off(crash: Crash) -> str:
+    """The flag that switches off the part which failed, where that runs unless it is given; '' where there is none."""
+    for link in crash.root.chain:
+        for frame in reversed(link.frames):
+            path = frame.path.replace("\\", "/")
+            for files, field in _UNASKED:
+                if crash.context.flags.get(field) != "True" and re.search(rf"(?:^|/){files}", path):
+                    release, flag = crash.context.sglang_version, f"--{field.replace('_', '-')}"
+                    known = release is None and catalogue().newest(flag)  # some went with the last releases
+                    return _written(field, release) or (flag if known else "")
     return ""
 
 

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from triage.model import Crash, Edit, Remedy
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
-from triage.rulebase.checks import failed_part, named
+from triage.rulebase.checks import failed_part, named, switch_off
 from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
 from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
@@ -49,6 +49,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["checked"] = ", ".join(named(crash))
     if "{part}" in titles:
         captures["part"] = failed_part(crash)
+    if "{off}" in titles:
+        captures["off"] = switch_off(crash)
     if "{outside}" in titles:
         captures["outside"] = outside(crash)
     said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
