@@ -18,6 +18,7 @@ from triage.rulebase.catalogue import catalogue
 from triage.rulebase.checks import failed_part, named, switch_off
 from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
+from triage.rulebase.lastgood import way_back
 from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
 from triage.rulebase.pins import asked, outside
 from triage.rulebase.releases import covers, release_key
@@ -36,8 +37,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     `part`, the package outside SGLang that it failed in `outside`, the ranks that never came to a collective `missing`;
     what the log itself guesses, `meant`, may be captured.
     Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes before the others.
-    Where the cause lies elsewhere, a rung that says so goes before all, and of the others only those fit that look at
-    the machine."""
+    Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
+    rung that says so goes before all, and of the others only those fit that look at the machine."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     if field := captures.get("field"):
@@ -56,6 +57,9 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
     remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
     remedies = _onward(remedies, crash.context.sglang_version)
+    if found := way_back(crash, (edit for remedy in remedies for edit in remedy.edits)):
+        back = replace(found[0], title=by_hand(clean(found[0].title)[:200]))
+        remedies = [back, *remedies] if found[1] else [*remedies, back]
     if (other := elsewhere(crash)) is not None:
         remedies = [_first(other), *(_unfit(remedy, other.why) for remedy in remedies)]
     return tuple(sorted(remedies, key=lambda one: one.blocked_by is not None))
