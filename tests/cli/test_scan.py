@@ -212,3 +212,22 @@ def test_plain_logs_of_two_nodes_belong_together_by_what_their_servers_were_give
     done = scan("--json", "--tz", "UTC", *[str(tmp_path / f"{n}.log") for n in range(2)])
     first, second = json.loads(done.stdout)["crashes"]
     assert (first["follows"], second["follows"] == first["id"]) == (None, follows)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"".join(repr(said.text).encode() + b"\n" for said in story.story()), True),
+        (b"some words\nthat say nothing\n", True),
+        (b"", False),
+        (b"\n\n", False),
+        (story.as_text(story.starting()), False),
+        (b'INFO:     10.1.0.9:52114 - "POST /generate HTTP/1.1" 200 OK\n', False),
+        (b"Nov 29 12:00:12 gpu-ash sshd[7]: Server listening on 0.0.0.0 port 22.\n", False),
+        (b"The server is fired up and ready to roll!\nwords\n", False),
+    ],
+)
+def test_a_text_of_which_no_line_has_a_known_form_gets_a_notice(data, told):
+    done = scan("-", data=data)
+    assert done.returncode == 0
+    assert (b"not one line has a form that is known" in done.stderr) is told

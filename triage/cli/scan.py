@@ -115,6 +115,10 @@ def scan_one(
         raise InputError(f"{spec} cannot be read: {error}") from error
     finally:
         source.close()
+    if not found and assembler.strange:
+        notices.append(
+            f"{spec}: not one line has a form that is known, so nothing is told of it (docs/scan.md: what is read)"
+        )
     return count, found, whole
 
 

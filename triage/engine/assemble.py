@@ -134,6 +134,12 @@ class Assembler:
         """Nothing is open anywhere: a process's line that holds none of the gate's words changes nothing."""
         return not self._kernel and bool(self._runs) and all(run.quiet for run in self._runs.values())
 
+    @property
+    def strange(self) -> bool:
+        """There were lines, and not one of a form that is known, nor any word of a server."""
+        seen = [run for run in self._runs.values() if run.strange is not None]
+        return bool(seen) and all(run.strange and not run.progress.started for run in seen)
+
     # ------------------------------------------------------------ runs
 
     def _run(self, group: Group, line: Line) -> Run:

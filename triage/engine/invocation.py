@@ -46,6 +46,7 @@ class Invocation:
         "lanes",
         "plain",
         "progress",
+        "strange",
     )
 
     def __init__(self, group: Group, *, plain: bool = False) -> None:
@@ -69,6 +70,7 @@ class Invocation:
         self._verdict = Verdict()
         self._late: tuple[Ending, Crash | None, bool] | None = None  # an end whose result the manager did not tell yet
         self._shared: int | None = None  # when a crash ended that was told of another node of the unit
+        self.strange: bool | None = None  # none of its lines has a form that is known; None: it had none
         self._spoke = False  # a record with SGLang's own head was read
 
     @property

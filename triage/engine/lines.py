@@ -58,6 +58,10 @@ _CLOUD = re.compile(
 _KERNEL = re.compile(r"(?P<ident>kernel): ")
 # Jenkins puts its own time before SGLang's; only its has a zone.
 _ZONED = re.compile(r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\] ?")
+_AIRFLOW = re.compile(
+    r"\[\d{4}-\d\d-\d\d(?:, |T)\d\d:\d\d:\d\d(?:\.\d+)? ?(?:UTC|Z|[+-]\d\d:?\d\d)\] "
+    r"\{[\w.]{1,80}:\d+\} (?:DEBUG|INFO|WARNING|ERROR) - "
+)
 _ARROW = re.compile(r"--> ?")
 _QUOTE = re.compile(r"(?:> ?)+")
 _RAY = re.compile(  # and SkyPilot: '(sglang, rank=0, pid=88) '
@@ -255,7 +259,7 @@ def _supervisor(text: str) -> re.Match[str] | None:
     first = text[:1]
     if first == "[":
         if text[1:3] == "20" and text[5:6] == "-":
-            return _ZONED.match(text) or _DMESG.match(text)
+            return _AIRFLOW.match(text) or _ZONED.match(text) or _DMESG.match(text)
         return _SHORT.match(text) or _BRACKET.match(text) or _RANKED.match(text) or _DMESG.match(text)
     if first == "(":
         return _RAY.match(text)

@@ -60,7 +60,14 @@ class Run(Invocation):
             if self.progress.expecting or (self.plain and not self._spoke):
                 self.progress.answered(line)
         self.lanes.pass_by()
+        if self.strange is not False:
+            self._note_form(line, parse(text))
         return True
+
+    def _note_form(self, line: Line, parsed: Parsed) -> None:
+        """Whether anything stands before a line that tells what it is."""
+        known = parsed.headed or parsed.stamp or parsed.ident or parsed.writer or line.unit
+        self.strange = not known and line.time is None
 
     def _worked_on(self, line: Line, parsed: Parsed) -> None:
         """Something was done for a client while a crash is open."""
@@ -80,6 +87,8 @@ class Run(Invocation):
         if parsed.task and parsed.writer and self.progress.flags.get("nnodes", "1") == "1":
             parsed = parsed._replace(rank=self.lanes.task(parsed.task, parsed.rank))
         text = parsed.text
+        if self.strange is not False and text.strip():
+            self._note_form(line, parsed)
         time, serial = self._burst.time, self.lanes.serial
         if self._records.piece(line, parsed, time, serial):
             self.lanes.pass_by()

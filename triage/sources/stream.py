@@ -10,25 +10,25 @@ kernel's lines in it are known by their writer's name.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from triage.engine.lines import parse
-from triage.model import BROKEN_OFF, EMPTY, Batch, Gate, InputError, Line, Origin
+from triage.model import Batch, Gate, InputError, Line, Origin
 from triage.sources.bytes import JOURNAL, MAX_LINE, Bytes, Notes, decode, no_text
-from triage.sources.entry import clean, entry_line
+from triage.sources.entry import entry_line
+from triage.sources.logged import TEXTS, is_logfmt, read_logfmt, record_lines, records
 from triage.sources.packed import archive_errors, unpacked
 from triage.sources.table import Table, read_table, table
-from triage.sources.text import Passage, read_text
+from triage.sources.text import Passage, Times, read_text
 from triage.sources.turning import newest_first, turned
 
 BATCH = 1024
@@ -118,21 +118,11 @@ class StreamSource:
         if _VERBOSE.match(head):
             raise InputError(f"{self.name} is `journalctl -o verbose`, which is not read: export it with -o json --all")
         self._table = table(head)
-        kind = (
-            "table"
-            if self._table is not None
-            else "json"
-            if _is_json(head)
-            else "export"
-            if _is_export(head)
-            else "short"
-            if _is_short(head)
-            else "text"
-        )
+        kind = "table" if self._table is not None else next((kind for kind, test in _KINDS if test(head)), "text")
         lines = self._read(kind, data, self._units, self._notes)
         if newest_first(
             self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes()),
-            journal=kind not in ("text", "table"),
+            journal=kind not in ("text", "table", "logfmt"),
         ):
             lines = turned(lines, self._notes, headed=kind == "short")
         elif kind == "text" and self._gate is not None and self._since is None:
@@ -155,7 +145,9 @@ class StreamSource:
 
     def _read(self, kind: str, data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
         if kind == "json":
-            return read_json(data, units, notes)
+            return read_json(data, units, notes, Times(self._zone))
+        if kind == "logfmt":
+            return read_logfmt(data, notes, Times(self._zone))
         if kind == "export":
             return read_export(data, units, notes)
         if self._table is not None:
@@ -194,10 +186,18 @@ _VERBOSE = re.compile(rb"[^\n]{10,80} \[s=[0-9a-f]+;i=[^\n]*\n {4}[A-Z_]")
 
 
 def _is_json(head: bytes) -> bool:
-    known = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', *(f'"{name}":'.encode() for name in _TEXTS))
+    known = (
+        b'"MESSAGE"',
+        b'"__REALTIME_TIMESTAMP"',
+        *(f'"{name}":'.encode() for name in TEXTS),
+        b'"values": [[',
+        b'"values":[[',
+    )
     first, _, rest = head.lstrip(JSON_EDGE).removeprefix(b"data: ").partition(b"\n")
     if first.strip() == b"{":  # its members stand on lines of their own
-        return any(name in rest.partition(b"}")[0] for name in (b'"__REALTIME_TIMESTAMP"', b'"_BOOT_ID"'))
+        return any(name in rest.partition(b"}")[0] for name in (*known, b'"_BOOT_ID"'))
+    if first.startswith(b'"') and first.rstrip().endswith((b'"', b'",', b'"]')):
+        return True  # each line, or the whole log, as a string of JSON
     if not first.startswith(b"{") and first.rstrip().endswith(b"}"):  # where it was cut, the rest of an entry is first
         first = rest.lstrip(b"\x1e").split(b"\n", 1)[0]
     return first.startswith(b"{") and any(name in first for name in known)
@@ -219,13 +219,18 @@ def _is_short(head: bytes) -> bool:
     return bool(lines) and hits >= 0.8 * len(lines)
 
 
-def read_json(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
+_KINDS = (("json", _is_json), ("export", _is_export), ("short", _is_short), ("logfmt", is_logfmt))
+
+
+def read_json(data: Bytes, units: Units, notes: Notes, times: Times) -> Iterator[Line]:
     """`journalctl -o json`, json-seq, json-sse, json-pretty, also as one array: an object a line, or its members a line
-    each; or a container engine's own file of {"log", "stream", "time"}, or a logger's records."""
+    each; or what `sources.logged` knows; or strings, of a line or of a whole log."""
     for entry, n in _objects(data, notes):
-        name = None if "MESSAGE" in entry else next((name for name in _TEXTS if isinstance(entry.get(name), str)), None)
-        if name is not None:
-            yield _logged_line(entry, name, n)
+        if "MESSAGE" not in entry and "__REALTIME_TIMESTAMP" not in entry:
+            found = list(records(entry))
+            notes.malformed += not found
+            for record in found:
+                yield from record_lines(*record, n, times)
             continue
         cut = "MESSAGE" in entry and entry["MESSAGE"] is None
         notes.nulls += cut
@@ -253,6 +258,8 @@ def _objects(data: Bytes, notes: Notes) -> Iterator[tuple[dict[str, Any], int]]:
         for entry in found:
             if isinstance(entry, dict):
                 yield entry, n
+            elif isinstance(entry, str):
+                yield {"message": entry}, n
             else:
                 notes.malformed += 1
 
@@ -270,32 +277,6 @@ def _pretty(data: Bytes, margin: bytes, n: int) -> tuple[bytes, int]:
         if ends:
             break
     return b"\n".join(kept), n
-
-
-PIECE = 16 * 1024  # where a container engine breaks a line
-# A container engine's name for the text, loggers', Loki's, a cloud's, structlog's, loguru's.
-_TEXTS = ("log", "message", "msg", "line", "textPayload", "event", "text")
-_STAMPS = ("time", "timestamp", "ts", "@timestamp")
-
-
-def _logged_line(entry: dict[str, Any], name: str, n: int) -> Line:
-    """A line of a container engine's json-file log, or a logger's record as JSON. The engine's has its line end, but
-    one that was long comes in pieces, of which only the last has it; loggers that copy it leave the end out."""
-    text, time = entry[name], None
-    with contextlib.suppress(ValueError, TypeError):
-        written = next((str(entry[stamp]) for stamp in _STAMPS if stamp in entry), "")
-        stamp = re.sub(r"(\.\d{6})\d*", r"\1", written)  # nanoseconds are more than Python reads
-        time = int(datetime.fromisoformat(stamp).timestamp() * 1_000_000)
-    cut = name == "log" and len(text.encode("utf-8", "replace")) >= PIECE and not text.endswith("\n")
-    stream = entry.get("stream")
-    return Line(
-        clean(text).rstrip("\r\n"),
-        n=n,
-        time=time,
-        stream=stream if isinstance(stream, str) else None,
-        cut=cut,
-        fields={"_LINE_BREAK": BROKEN_OFF} if cut else EMPTY,
-    )
 
 
 def _json_value(item: Any, notes: Notes) -> str | None:

@@ -48,6 +48,8 @@ def _journalctl_line(text: str, n: int, times: Times, *, cut: bool) -> Line:
     time = times.at(parsed.stamp) if parsed.stamp else None
     if parsed.host is None:
         return Line(text, n=n, time=time, cut=cut)
+    if "#012" in text and ("#012Traceback (" in text or '#012  File "' in text):
+        text = text.replace("#012", "\n")  # rsyslog's word for it, in a record of many lines
     origin, unit, ident = Origin.PROCESS, None, parsed.ident or ""
     if ident == "kernel":
         origin = Origin.KERNEL

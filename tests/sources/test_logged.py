@@ -1,0 +1,74 @@
+"""Lines that a logger, a cloud or syslog wrote something around."""
+
+import io
+import json
+
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of
+from triage.model import Outcome
+from triage.sources.stream import StreamSource
+
+SAID = [*story.starting(), *story.rank_crash(12_000, 2), *story.parent_gives_up(13_000)]
+PLAIN = story.as_text(SAID)
+TEXTS = PLAIN.decode().splitlines()
+STAMP = "2026-11-29T12:00:20Z"
+
+
+def each(form):
+    return "".join(form(text) + "\n" for text in TEXTS)
+
+
+def elastic(indent=None):
+    hits = [{"_index": "i", "_source": {"@timestamp": STAMP, "message": text}} for text in TEXTS]
+    return json.dumps({"took": 3, "hits": {"total": 9, "hits": hits}}, indent=indent)
+
+
+FORMS = {
+    "logfmt": each(lambda text: f"ts={STAMP} level=error msg={json.dumps(text)}"),
+    "logfmt without time": each(lambda text: f"level=error caller=a.go:7 msg={json.dumps(text)} pod=llm-0"),
+    "a cloud's": each(lambda text: json.dumps({"jsonPayload": {"message": text}, "timestamp": STAMP})),
+    "a cloud's array": json.dumps([{"jsonPayload": {"message": text}, "timestamp": STAMP} for text in TEXTS], indent=2),
+    "a hit a line": each(lambda text: json.dumps({"_index": "i", "_source": {"message": text}})),
+    "hits": elastic(),
+    "hits over lines": elastic(1),
+    "events": json.dumps({"events": [{"timestamp": 1795953600000, "message": text} for text in TEXTS]}, indent=4),
+    "Loki's answer": json.dumps(
+        {"status": "success", "data": {"result": [{"stream": {}, "values": [["17", text] for text in TEXTS]}]}}
+    ),
+    "a string a line": each(json.dumps),
+    "one string": json.dumps(PLAIN.decode()) + "\n",
+    "an array of strings": json.dumps(TEXTS) + "\n",
+    "Airflow": each(lambda text: f"[2026-11-29, 12:00:20 UTC] {{subprocess.py:93}} INFO - {text}"),
+    "newer Airflow": each(lambda text: f"[2026-11-29T12:00:20.003+0000] {{subprocess.py:93}} INFO - {text}"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_stands_around_each_line_is_taken_off(form):
+    (plain,), (crash,) = crashes_of(PLAIN), crashes_of(FORMS[form].encode())
+    assert (crash.root.cause, crash.root.rank, crash.outcome) == (plain.root.cause, "TP2", Outcome.FATAL)
+    assert (crash.phase, crash.context.flags) == (plain.phase, plain.context.flags)
+
+
+def test_syslogs_word_for_the_end_of_a_line():
+    head, crash = story.starting(), "#012".join(said.text for said in story.rank_crash(12_000, 2))
+    lines = [said.text for said in head] + [crash] + [said.text for said in story.parent_gives_up(13_000)]
+    data = "".join(f"Nov 29 12:00:20 gpu-ash python3[881]: {text}\n" for text in lines)
+    (found,) = crashes_of(data.encode())
+    assert (found.root.cause.exception, found.root.rank) == ("AttributeError", "TP2")
+    assert found.root.cause.frame is not None
+
+
+def test_an_object_that_holds_no_text_is_told():
+    data = each(lambda text: json.dumps({"message": text})) + '{"took": 3}\n'
+    batches = list(StreamSource("f", io.BytesIO(data.encode())).batches())
+    assert batches[-1].notices == ("f: 1 entries could not be read and were left out",)
+
+
+def test_a_record_of_a_request_stays_one():
+    """What a record quotes is taken for no line, whatever wraps it."""
+    text = f"[{story.stamp(12_000)}] Receive: obj=GenerateReqInput(text='msg=\"Traceback (most recent call last):\"')"
+    data = "".join(f"level=info msg={json.dumps(line)}\n" for line in [*TEXTS[:20], text])
+    assert crashes_of(data.encode()) == []
