@@ -79,6 +79,7 @@ _LOGGER = re.compile(
     r"(?P<stamp>" + _STAMP + r")(?:\s+[-|])?\s+(?:[\w.]+ - )?"
     r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|DEBG|WARN|ERRO|CRIT)(?:\s+-)?:?\s+(?:\| [\w.<>-]+ \| |"
     r"\| [\w.<>-]+:[\w.<>-]+:\d+ [-|] |"  # loguru's
+    r"(?<= - )(?:sglang|uvicorn|root|__main__|\w{1,40}(?:\.\w{1,40}){1,9}) - |"  # level before name
     r"[\w.-]{1,60}: (?=\[20\d\d-))?|"  # whose record the server's own is
     r"\[(?P<low>debug|info|warning|error|critical) *\] ?)"  # structlog's
 )

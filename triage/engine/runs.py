@@ -83,7 +83,7 @@ class Run(Invocation):
             return []
         parsed = parse(line.text)
         if self._margin is not None:
-            parsed = self._margin.without(parsed)
+            parsed = self._margin.without(parsed, line.text)
         if parsed.task and parsed.writer and self.progress.flags.get("nnodes", "1") == "1":
             parsed = parsed._replace(rank=self.lanes.task(parsed.task, parsed.rank))
         text = parsed.text
