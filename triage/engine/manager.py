@@ -130,6 +130,7 @@ CORE_DUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
 STARTED = "39f53479d3a045ac8e11786248231fbf"
 STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
 RESTART = "5eb03494b6584870a536b337290809b3"
+DEPENDENCY = "be02cf6855d2428ba40df7e9d022f03d"  # any job that failed has it: its result tells which
 SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"
 
 RUNTIME_LIMIT = "runtime-limit"  # systemd's own result for it is 'timeout', as for a start that takes too long
@@ -140,7 +141,9 @@ _EXIT_TEXT = re.compile(
 _RESULT_TEXT = re.compile(r"(?P<unit>\S+): Failed with result '(?P<result>[\w-]+)'")
 _TIMEOUT_TEXT = re.compile(r"(?i):? ?start(?:-pre|-post|) operation timed out\. (?:Terminating|Aborting|Killing)")
 _HINDERED = re.compile(r"\S+: Failed to (?:load environment files|run 'start(?:-pre|)' task): ")
-_UNIT_TEXT = re.compile(r"(?:Start\w+ |Stopp\w+ |)(?P<unit>[\w@.\\:-]+\.service)(?::| -|\.\.\.|\.$)")
+_UNIT_TEXT = re.compile(
+    r"(?:Start\w+ |Stopp\w+ |Dependency failed for |)(?P<unit>[\w@.\\:-]+\.service)(?::| -|\.\.\.|\.$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,9 @@ def read_manager(line: Line, text: str) -> Word | None:
         return Word("failed", result=fields.get("UNIT_RESULT"))
     if ident == STOPPING:
         return Word("stopping", job=fields.get("JOB_TYPE"))
+    if ident == DEPENDENCY:
+        start = fields.get("JOB_TYPE") == "start" and fields.get("JOB_RESULT") == "dependency"
+        return Word("failed", result="dependency") if start else None
     if ident == DEACTIVATED:
         return Word("deactivated")
     if ident == OOM_KILL:
@@ -192,6 +198,8 @@ def _manager_text(text: str) -> Word | None:
     match = _RESULT_TEXT.match(text)
     if match is not None:
         return Word("failed", result=match["result"])
+    if text.startswith("Dependency failed for "):
+        return Word("failed", result="dependency")
     if "Deactivated successfully" in text or "Succeeded." in text:
         return Word("deactivated")
     if text.startswith("Stopping "):
@@ -223,6 +231,8 @@ def end_sign(end: UnitEnd, text: str) -> Sign:
         return Sign("end", Kind.EXIT, Role.ROOT, "RuntimeLimit", text, "it ran as long as RuntimeMaxSec= lets it")
     if end.result == "timeout":
         return Sign("end", Kind.EXIT, Role.ROOT, "StartTimeout", text, "the unit was not up in time")
+    if end.result == "dependency":
+        return Sign("end", Kind.EXIT, Role.ROOT, "NotStarted", text, "what it requires had failed")
     if end.result == "start-limit-hit":
         return Sign("end", Kind.EXIT, Role.ROOT, "StartLimit", text, "it was started too often in a short time")
     if end.result == "resources":
