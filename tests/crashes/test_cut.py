@@ -24,10 +24,21 @@ def graded(lines, end="\n"):
 
 
 def test_a_last_line_without_its_end_may_go_on():
-    lines = (RECORD, HEADER, FRAME, "ValueEr")
-    assert graded(lines, end="") == (["ValueEr"], "cut")
-    assert graded(lines) == (["ValueEr"], "complete")
-    assert graded((*lines, "", RECORD), end="") == (["ValueEr"], "complete")
+    lines = (RECORD, HEADER, FRAME, "ValueError")
+    assert graded(lines, end="") == (["ValueError"], "cut")
+    assert graded(lines) == (["ValueError"], "complete")
+    assert graded((*lines, "", RECORD), end="") == (["ValueError"], "complete")
+
+
+@pytest.mark.parametrize("name", ["AssertionEr", "FileNotFoundErro", "torch.Accelerato", "zmq.error.ZMQEx"])
+def test_a_line_that_breaks_off_within_the_class(name):
+    assert graded((RECORD, HEADER, FRAME, name, RECORD)) == ([name], "cut")
+
+
+@pytest.mark.parametrize("name", ["AssertionError", "queue.Empty", "StopIteration", "zmq.error.Again", "x.Timeout"])
+def test_a_class_alone_is_whole_where_it_ends_as_classes_do(name):
+    assert graded((RECORD, HEADER, FRAME, name, RECORD)) == ([name], "complete")
+    assert graded((RECORD, HEADER, FRAME, "x.Customary: no", RECORD)) == (["x.Customary"], "complete")
 
 
 BEGINNINGS = {
@@ -140,3 +151,14 @@ def test_where_only_a_peer_is_lost_the_reason_is_missing(last, grade, render):
     lines = [*story.starting(), *story.rank_crash(12_000, 0, last), *story.parent_gives_up(12_050)]
     (crash,) = crashes_of(render([*lines, *story.unit_failed(12_100)]))
     assert (crash.root.cause.exception, crash.grade.value) == (last.partition(":")[0], grade)
+
+
+def test_a_native_exception_without_its_words_is_cut():
+    thrown, words = "terminate called after throwing an instance of 'c10::Error'", "  what():  no room"
+    for lines, grade in (
+        ([thrown, words, RECORD], "complete"),
+        ([thrown, RECORD.replace(" TP0", ""), words], "cut"),
+        ([thrown], "cut"),
+    ):
+        assert graded([RECORD, *lines]) == (["c10::Error", "SIGABRT"], grade)
+    assert graded([RECORD, thrown.replace("c10::Error", "int"), RECORD]) == (["int", "SIGABRT"], "complete")

@@ -228,3 +228,13 @@ def test_the_loop_that_takes_the_answers_is_more_than_a_request():
     after = story.serving(20_000, 4)
     (crash,) = crashes_of(story.as_json([*story.starting(), *story.serving(10_000, 4), *said, *after]))
     assert crash.outcome is Outcome.RECOVERED  # its own process answers: that was not the loop
+
+
+def test_a_native_death_without_a_name_is_the_ranks_that_the_parent_names():
+    dump = ["Fatal Python error: Segmentation fault", "", "Current thread 0x00007f (most recent call first):"]
+    dump += ['  File "/opt/llm/lib/site-packages/sglang/srt/layers/fa.py", line 46 in run', ""]
+    word = f"[{story.stamp(12_000)}] Subprocess scheduler_{{}} (pid={{}}) crashed with exit code {{}}. Triggering"
+    for ends, rank in ([(6, -11)], "TP6"), ([(6, -9)], None), ([(6, -11), (7, -11)], None):
+        told = [word.format(n, 5200 + n, code) for n, code in ends]
+        (crash,) = crashes_of(UP + "\n".join([*dump, *told, ""]).encode())
+        assert (crash.root.cause.exception, crash.root.rank) == ("SIGSEGV", rank)

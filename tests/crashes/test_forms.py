@@ -486,6 +486,8 @@ def test_of_a_group_the_others_stand_between_its_first_member_and_itself():
         "free(): invalid next size (fast)",
         "realloc(): invalid old size",
         "malloc_consolidate(): invalid chunk size",
+        "malloc_consolidate(): unaligned fastbin chunk detected",
+        "pure virtual method called",
         "tcache_thread_shutdown(): unaligned tcache chunk detected",
         "*** Error in `python3': double free or corruption (!prev): 0x00005581 ***",
         "*** stack smashing detected ***: terminated",

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from triage.engine.entries import Entry, Key, only_lost
 from triage.engine.kinds import Kind
-from triage.engine.roles import Signs, assign, choose_root, outcome, promote, same_failure, worked
+from triage.engine.roles import Signs, assign, choose_root, outcome, promote, rank_of, same_failure, worked
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
 
 MAX_ENTRIES = 300
@@ -132,7 +132,8 @@ class OpenCrash:
         root = self._root
         assert root is not None
         roles = assign(root, self.entries)
-        failures = tuple(_failure(entry, role, why) for entry, role, why in roles)
+        first, *others = (_failure(entry, role, why) for entry, role, why in roles)
+        failures = (replace(first, rank=rank_of(root, self.entries)), *others)
         result = outcome(root, self.entries, seen)
         if not closed and result is not Outcome.REQUEST_ERROR and seen.end is None:
             result = Outcome.UNKNOWN

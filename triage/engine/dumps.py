@@ -116,8 +116,10 @@ class Dump:
         return Fate.TAKEN
 
     def end(self) -> Fate:
-        """A fault handler's dump has the frames of the thread that died, and goes on behind them."""
+        """A fault handler's dump has the frames of the thread that died, and goes on behind them; an exception of a
+        library's has its words."""
         self.lost = self._handler and (not self._told or FRAME.match(self.texts[-1]) is not None)
+        self.lost = self.lost or ("::" in self._cxx and not self._what)
         return Fate.ENDED
 
     def chain(self) -> tuple[Link, ...]:

@@ -111,7 +111,9 @@ class Margin:
 
     def _alike(self, text: str, raw: str) -> str:
         """The line without what all lines begin with."""
-        if self._first is not None and text.strip():
+        if self._first is not None and (FILE in text or HEADER in text):
+            self._first = None  # a traceback's own lines tell it, and all are indented
+        elif self._first is not None and text.strip():
             self._first.append(text)
             if len(self._first) == _FIRST:
                 self._all, self._first = _beginning(self._first), None

@@ -51,6 +51,17 @@ def _replaces(new: Entry, root: Entry) -> bool:
     return root.kind in (Kind.EXIT, Kind.COLLECTIVE, Kind.BARE)
 
 
+def rank_of(root: Entry, entries: list[Entry]) -> str | None:
+    """A native death whose lines name no rank is that of the one rank whose end by that signal the parent tells."""
+    if root.rank is not None or root.kind is not Kind.NATIVE:
+        return root.rank
+    native = [entry for entry in entries if entry.kind is Kind.NATIVE]
+    ends = [entry for entry in entries if entry.kind is Kind.EXIT and entry.name.startswith("exit")]
+    if len(native) != 1 or len(ends) != 1 or ends[0].cause.exception != root.links[-1].exception:
+        return None
+    return ends[0].rank if root.pid in (None, ends[0].pid) else None
+
+
 def promote(entries: list[Entry]) -> Entry | None:
     """Where no failure can be a root: the best of those that usually are not; None if only parents' lines are there."""
     hints = [entry for entry in entries if entry.kind is Kind.HINT]

@@ -19,6 +19,7 @@ from triage.engine.tracelines import (
     LOOSE,
     MAX_MESSAGE,
     Form,
+    cut_class,
     ends_message,
     exception_line,
     frame_match,
@@ -298,6 +299,7 @@ class Traceback:
         part = self._parts[-1]
         part.name, part.message = name, [first]
         self._message_size = len(first)
+        self.damaged = self.damaged or (not first and cut_class(name, text))
         self._state, self.stage = "message", Stage.EXCEPTION
         self._aliens = 0
         self.keep(line, text)

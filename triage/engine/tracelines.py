@@ -41,6 +41,7 @@ _PLAIN_NAME = re.compile(r"(?:Error|Exception|Interrupt|OutOfResources|Exception
 _PLAIN_DOTTED = re.compile(r"\.exc\.[A-Z]\w*$|^socket\.gaierror$")
 # Behind frames also other class names: dotted, or written in capitals and humps. 'Try: pip install ...' is a message.
 _CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*[A-Z]\w*$|Stop\w+$|Empty$|Again$|Full$")
+_CUT_NAME = re.compile(r"[a-z](?:Er|Err|Erro|Ex|Exc|Exce|Excep|Except|Excepti|Exceptio)$")
 # For the gate: no other line is a header or a frame, or an exception that nothing stands above.
 BEGINS = (
     "raceback (most recent call last):",
@@ -157,6 +158,16 @@ def exception_line(text: str, *, plain: bool = False) -> tuple[str, str] | None:
 def announced(text: str) -> tuple[str, str] | None:
     """Name and message, if a record is nothing but an exception, of which the frames may follow."""
     return exception_line(_ERROR.sub("", text, count=1), plain=True)
+
+
+def cut_class(name: str, text: str) -> bool:
+    """Whether the line may break off within the class's name: 'AssertionErr', 'torch.Accelerato'."""
+    last = name.rsplit(".", 1)[-1]
+    if not text.rstrip().endswith(last):
+        return False
+    return bool(_CUT_NAME.search(last)) or (
+        "." in name and not (_PLAIN_NAME.search(last) or _CLASS_NAME.match(last) or last[0].islower())
+    )
 
 
 def ends_message(text: str) -> bool:
