@@ -23,3 +23,17 @@ def test_masking_hides_and_masking_twice_changes_nothing(text: str) -> None:
     assert mask(once) == once
     for secret in ("abcdef123456", "sk-1", "sk-a", "hunter2", "hf_A"):
         assert secret not in once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "argument --api-key: expected one argument",
+        "--api-key lacks its value, or has one too many",
+        "give --api-key a value in the unit",
+        "correct --api-key in the unit",
+    ],
+)
+def test_the_word_behind_a_flag_is_no_secret(text: str) -> None:
+    assert mask(text) == text
+    assert "hunter2" not in mask(f"{text}: --api-key hunter2")

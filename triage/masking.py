@@ -27,7 +27,33 @@ SHAPES = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )
 URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]{1,200}:[^\s/@]{1,200}@")
-_WORDS = ("None", "True", "False", "is", "was", "not", "and", "or", "required", "missing", "invalid", "of", "to")
+# No secrets, but the next word of a sentence: argparse's ('argument --api-key: expected one argument') and the rules'.
+_WORDS = frozenset(
+    [
+        "None",
+        "True",
+        "False",
+        "is",
+        "was",
+        "not",
+        "and",
+        "or",
+        "required",
+        "missing",
+        "invalid",
+        "of",
+        "to",
+        "expected",
+        "lacks",
+        "a",
+        "an",
+        "its",
+        "in",
+        "for",
+        "from",
+        "with",
+    ]
+)
 _MARKS = ("key", "pass", "secret", "token", "bearer", "authorization", "cookie", "sk-", "hf_", "://", "gh", "eyj")
 
 
