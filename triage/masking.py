@@ -28,32 +28,8 @@ SHAPES = re.compile(
 )
 URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]{1,200}:[^\s/@]{1,200}@")
 # No secrets, but the next word of a sentence: argparse's ('argument --api-key: expected one argument') and the rules'.
-_WORDS = frozenset(
-    [
-        "None",
-        "True",
-        "False",
-        "is",
-        "was",
-        "not",
-        "and",
-        "or",
-        "required",
-        "missing",
-        "invalid",
-        "of",
-        "to",
-        "expected",
-        "lacks",
-        "a",
-        "an",
-        "its",
-        "in",
-        "for",
-        "from",
-        "with",
-    ]
-)
+_SENTENCE = "is was not and or required missing invalid of to expected lacks a an its in for from with"
+_WORDS = frozenset(("None", "True", "False", *re.findall(r"\w+", _SENTENCE)))
 _MARKS = ("key", "pass", "secret", "token", "bearer", "authorization", "cookie", "sk-", "hf_", "://", "gh", "eyj")
 
 

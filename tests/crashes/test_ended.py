@@ -238,3 +238,13 @@ def test_a_native_death_without_a_name_is_the_ranks_that_the_parent_names():
         told = [word.format(n, 5200 + n, code) for n, code in ends]
         (crash,) = crashes_of(UP + "\n".join([*dump, *told, ""]).encode())
         assert (crash.root.cause.exception, crash.root.rank) == ("SIGSEGV", rank)
+
+
+@pytest.mark.parametrize(("nodes", "rank"), [(1, "TP2"), (2, None)])
+def test_a_parents_exception_names_the_rank_by_its_number(nodes, rank):
+    last = "RuntimeError: Rank 2 scheduler died during initialization (exit code: -9). If exit code is -9, see dmesg"
+    head = story.as_text(story.starting()).replace(b"tp_size=8", f"tp_size=8, nnodes={nodes}".encode())
+    lines = ["Traceback (most recent call last):", '  File "/opt/llm/bin/sglang", line 8, in <module>', last]
+    (crash,) = crashes_of(head + "\n".join([*lines, ""]).encode())
+    assert (crash.root.cause.exception, crash.root.rank) == ("RuntimeError", rank)
+    assert crash.ranks == ((rank,) if rank else ())

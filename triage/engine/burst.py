@@ -7,6 +7,7 @@ one failure beside another (engine.roles).
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from triage.engine import leads
@@ -38,6 +39,8 @@ FRONT = (
 )
 MANY_STEPS = 50  # without times: no server makes so many that misses one of its processes
 GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
+
+_CHILD = re.compile(r"Rank (?P<rank>\d{1,4}) scheduler (?:died during initialization|is dead)")
 
 Group = tuple[str | None, str | None, str | None, str]  # host, unit, invocation, uid of a user's unit (else '')
 
@@ -438,9 +441,22 @@ class Burst:
             change, self._told(crash, crash.snapshot(self.progress.context(), seen, ended, closed=closed))
         )
 
+    def _meant(self, picture: Crash) -> Crash:
+        """The picture with the rank that a parent's exception names by its number: on several nodes each counts its
+        own."""
+        root = picture.root
+        match = _CHILD.match(root.cause.message)
+        name = f"TP{match['rank']}" if match is not None else ""
+        if root.rank is not None or name not in self.tags or self.progress.flags.get("nnodes", "1") != "1":
+            return picture
+        root = replace(root, rank=name)
+        ranks = picture.ranks if name in picture.ranks else (name, *picture.ranks)
+        return replace(picture, root=root, failures=(root, *picture.failures[1:]), ranks=ranks)
+
     def _told(self, crash: OpenCrash, picture: Crash) -> Crash:
         """The picture with what goes beyond the crash itself: whom the ranks waited for, what came before."""
         assert crash.root is not None
+        picture = self._meant(picture)
         world = picture.context.flags.get("tp_size", "")
         missing = suspects(crash.root, crash.entries, self.tags, int(world) if world.isdecimal() else 0)
         why, before = picture.root.why, ""
