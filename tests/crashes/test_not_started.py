@@ -25,6 +25,11 @@ def test_what_the_unit_requires_failed(render):
     assert crash.end.result == "dependency"
 
 
+@pytest.mark.parametrize("name", ["local-fs.target - Local File Systems", "heron.service - A web server"])
+def test_what_a_boot_says_of_other_units_in_a_text_is_no_crash(name):
+    assert crashes_of(story.as_short([Said(f"Dependency failed for {name}.", 1, 100)])) == []
+
+
 @pytest.mark.parametrize("render", ROADS)
 def test_what_the_manager_failed_to_do_is_the_message(render):
     files = f"{UNIT}: Failed to load environment files: No such file or directory"

@@ -141,6 +141,8 @@ _EXIT_TEXT = re.compile(
 _RESULT_TEXT = re.compile(r"(?P<unit>\S+): Failed with result '(?P<result>[\w-]+)'")
 _TIMEOUT_TEXT = re.compile(r"(?i):? ?start(?:-pre|-post|) operation timed out\. (?:Terminating|Aborting|Killing)")
 _HINDERED = re.compile(r"\S+: Failed to (?:load environment files|run 'start(?:-pre|)' task): ")
+# A text may hold a whole boot: a unit that is not SGLang by its name is not known to be the server.
+_DEPENDENCY = re.compile(r"Dependency failed for [\w@.\\:-]{0,120}(?i:sgl)[\w@.\\:-]{0,120}\.service\b")
 _UNIT_TEXT = re.compile(
     r"(?:Start\w+ |Stopp\w+ |Dependency failed for |)(?P<unit>[\w@.\\:-]+\.service)(?::| -|\.\.\.|\.$)"
 )
@@ -198,7 +200,7 @@ def _manager_text(text: str) -> Word | None:
     match = _RESULT_TEXT.match(text)
     if match is not None:
         return Word("failed", result=match["result"])
-    if text.startswith("Dependency failed for "):
+    if _DEPENDENCY.match(text):
         return Word("failed", result="dependency")
     if "Deactivated successfully" in text or "Succeeded." in text:
         return Word("deactivated")
