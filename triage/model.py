@@ -333,7 +333,7 @@ class Crash:
     ended: int | None = None
     context: Context = Context()
     end: UnitEnd | None = None
-    suspects: tuple[str, ...] = ()  # of a collective that did not end: the ranks that never reached it
+    suspects: tuple[str, ...] = ()  # of a collective, step or start that did not end: the ranks that never came
     follows: str = ""  # id of the crash whose aftermath this is: memory or a port that it still held, a rank it took
     owner: int | None = None  # uid of the user whose unit it is (systemctl --user); None: the system's, or not known
 

@@ -178,3 +178,51 @@ def test_nobody_is_suspected_where_not_all_ranks_have_been_seen():
     lines = [said for said in story.starting() if said.pid not in RANKS[3:]]
     (crash,) = crashes_of(story.as_text([*lines, *[waits(rank) for rank in (0, 1)], *story.parent_gives_up(12_100)]))
     assert crash.suspects == ()
+
+
+def fired(*ranks):
+    text = "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"
+    lines = [Said(f"[{stamp(12_000)} TP{rank}] {text}", RANKS[rank], 12_000) for rank in ranks]
+    (crash,) = crashes_of(story.as_text([*story.starting(), *lines, *story.parent_gives_up(12_100)]))
+    assert crash.root.cause.exception == "WatchdogTimeout"
+    return crash
+
+
+def test_the_one_rank_whose_watchdog_did_not_fire_held_the_others_up():
+    crash = fired(0, 1, 2, 4, 5, 6, 7)
+    assert crash.suspects == ("TP3",)
+    assert "TP3's watchdog alone did not fire" in crash.root.why
+
+
+@pytest.mark.parametrize("ranks", [range(8), range(6), [0], [3, 4]])
+def test_of_watchdogs_nobody_is_suspected_where_none_or_several_are_silent(ranks):
+    assert fired(*ranks).suspects == ()
+
+
+def store(came, tags):
+    last = (
+        f"torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. {came}/8 clients joined."
+    )
+    lines = [Said(f"[{stamp(2_000)} {tag}] Init torch distributed begin.", RANKS[0], 2_000) for tag in tags]
+    return crashes_of(story.as_text([*lines, *story.rank_crash(12_000, 0, last), *story.parent_gives_up(12_100)]))
+
+
+def test_the_ranks_that_wrote_nothing_never_came_to_the_store():
+    (crash,) = store(6, [f"TP{rank}" for rank in (0, 1, 2, 4, 6, 7)])
+    assert crash.suspects == ("TP3", "TP5")
+    (crash,) = store(7, [f"DP{rank} TP{rank}" for rank in range(7)])
+    assert crash.suspects == ("rank7",)
+
+
+@pytest.mark.parametrize(("came", "ranks"), [(6, range(8)), (7, range(6)), (5, range(6))])
+def test_whoever_came_to_the_store_is_not_known_where_more_or_fewer_wrote(came, ranks):
+    (crash,) = store(came, [f"TP{rank}" for rank in ranks])
+    assert crash.suspects == ()
+
+
+def test_replicas_with_ranks_of_the_same_numbers_tell_nobody_apart():
+    text = "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"
+    lines = [f"[{stamp(2_000)} DP{dp} TP{tp}] Init torch distributed begin." for dp in range(2) for tp in range(3)]
+    lines += [f"[{stamp(12_000)} DP0 TP{tp}] {text}" for tp in range(2)]
+    (crash,) = crashes_of("\n".join([*lines, story.parent_gives_up(12_100)[0].text, ""]).encode())
+    assert (crash.root.cause.exception, crash.suspects) == ("WatchdogTimeout", ())

@@ -461,7 +461,8 @@ class Burst:
         missing = suspects(crash.root, crash.entries, self.tags, int(world) if world.isdecimal() else 0)
         why, before = picture.root.why, ""
         if missing:
-            why += f"; {', '.join(missing)} never reached it"
+            alone = "'s watchdog alone did not fire" if crash.root.name == "watchdog" else " never reached it"
+            why += f"; {', '.join(missing)}{alone}"
         if self.sibling is not None and same_moment(picture, self.sibling):
             before = self.sibling.id
             why += f"; another node, {self.sibling.host}, had failed by then ({self.sibling.root.cause.exception})"

@@ -34,8 +34,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
     `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
-    `part`, the package outside SGLang that it failed in `outside`, the ranks that never came to a collective `missing`;
-    what the log itself guesses, `meant`, may be captured.
+    `part`, the package outside SGLang that it failed in `outside`, the ranks that never came to a collective `missing`
+    (`silent` only where they are known); what the log itself guesses, `meant`, may be captured.
     Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes before the others.
     Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
     rung that says so goes before all, and of the others only those fit that look at the machine."""
@@ -45,6 +45,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         setting = catalogue().setting(field, captures.get("value", ""), crash.context.sglang_version)
         captures = {**captures, "setting": setting or ""}
     captures = {"meant": "", **captures, "switched_on": switched_on(crash.context.flags), "missing": _missing(crash)}
+    captures["silent"] = ", ".join(crash.suspects)
     titles = "".join(text.title for text in ladder)
     if "{checked}" in titles:
         captures["checked"] = ", ".join(named(crash))
