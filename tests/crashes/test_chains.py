@@ -85,3 +85,11 @@ def test_a_with_block_within_a_fallback_makes_it_no_clean_up():
 def test_what_only_tells_that_somebody_is_gone_stays_out_of_the_chain(gone):
     then = [*frames((GRAPH, 700, "capture_one"), ("/usr/lib/net.py", 30, "close")), "RuntimeError: the pool is broken"]
     assert names([*TRIED[:-1], gone], then) == ["RuntimeError"]
+
+
+def test_what_was_being_handled_is_told_though_it_is_no_cause():
+    then = [*frames((GRAPH, 700, "capture_one"), (GRAPH, 30, "download")), "PermissionError: no way in"]
+    crash = crash_of(TRIED, then)
+    assert crash.root.why.endswith("raised while ValueError was being handled (96 heads)")
+    gone = crash_of([*TRIED[:-1], "ConnectionResetError: [Errno 104] by peer"], then)
+    assert "being handled" not in gone.root.why

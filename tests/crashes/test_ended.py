@@ -248,3 +248,34 @@ def test_a_parents_exception_names_the_rank_by_its_number(nodes, rank):
     (crash,) = crashes_of(head + "\n".join([*lines, ""]).encode())
     assert (crash.root.cause.exception, crash.root.rank) == ("RuntimeError", rank)
     assert crash.ranks == ((rank,) if rank else ())
+
+
+def test_the_loop_below_the_wrapper_that_logs_is_the_same():
+    frame = f'  File "{story.SITE}/sglang/srt/managers/tokenizer_manager.py", line 5, in print_exception_wrapper'
+    lines = [*loop_ends()[:3], frame, "    await func()", *loop_ends()[3:]]
+    (crash,) = crashes_of(UP + "\n".join(lines).encode() + b"\n")
+    assert crash.outcome is Outcome.UNKNOWN
+    (crash,) = crashes_of(UP + "\n".join([*lines[:5], *loop_ends("stream")[3:]]).encode() + b"\n")
+    assert crash.outcome is Outcome.REQUEST_ERROR
+
+
+@pytest.mark.parametrize(("who", "outcome"), [("TokenizerManager", Outcome.FATAL), ("Detokenizer", Outcome.UNKNOWN)])
+def test_the_front_end_ends_the_server_itself_with_what_it_meets(who, outcome):
+    """The others tell the parent, which says so; where it does not, the log may go on."""
+    lines = [f"[{story.stamp(12_000)}] {who} hit an exception: {loop_ends()[2]}", *loop_ends()[3:], ""]
+    (crash,) = crashes_of(UP + "\n".join(lines).encode())
+    assert (crash.root.cause.exception, crash.outcome) == ("KeyError", outcome)
+
+
+FAULT = ["Fatal Python error: Segmentation fault", "", "Current thread 0x00007e (most recent call first):"]
+FAULT += [f'  File "{story.SITE}/sglang/srt/layers/attention/fa.py", line 46 in run', ""]
+PARENT = (
+    f"[{story.stamp(12_100)}] Subprocess scheduler_{{}} (pid={{}}) crashed with exit code {{}}. Triggering SIGQUIT for"
+)
+
+
+def test_of_two_native_deaths_without_a_rank_nobody_can_tell_which_is_the_parents():
+    glibc = ["", "[2026-11-29 12:00:12] INFO: a record between", "double free or corruption (!prev)", ""]
+    lines = [*FAULT, *glibc, PARENT.format(6, 5206, -11), ""]
+    (crash,) = crashes_of(UP + "\n".join(lines).encode())
+    assert crash.root.rank is None

@@ -114,6 +114,7 @@ def report_entry(report: Report, now: int | None) -> Entry:
         kind, why, ends = (Kind.CASCADE if lane.failed else Kind.NATIVE), body.sign.why, False
     else:
         kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
+        why += _amid(body)
     # Writers without a name may be several, of which one only tells that another is gone.
     lane.failed = lane.failed or (kind is not Kind.REQUEST and (kind is not Kind.HINT or lane.named))
     entry = Entry(kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid)
@@ -144,8 +145,14 @@ def refresh(entry: Entry, report: Report) -> None:
     if isinstance(body, Traceback) and entry.kind <= Kind.HINT:
         kind, why, ends = judge_traceback(body, entry.links, bare=entry.kind is Kind.BARE, failed=False)
         entry.ends_server = entry.ends_server or ends
-        entry.kind, entry.why = kind, why
+        entry.kind, entry.why = kind, why + _amid(body)
     _quality(entry)
+
+
+def _amid(body: Traceback) -> str:
+    """What was raised before it and is no cause of it, in words: a fallback's first try."""
+    first = body.handled
+    return f"; raised while {first.exception} was being handled ({first.message[:120]})" if first is not None else ""
 
 
 def _quality(entry: Entry) -> None:
@@ -162,7 +169,7 @@ def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, fai
     if any(peer_lost(link.exception, link.message) for link in telling(links)):
         return Kind.HINT, "it only tells that another process is gone", main
     if leads.is_request(body.lead):
-        if leads.is_task(body.lead) and body.frames and body.frames[0].function == _LOOP:
+        if leads.is_task(body.lead) and _loop(body):
             return Kind.FATAL, "the loop that takes all answers ended with it", False
         return Kind.REQUEST, "one request failed", False
     if failed:
@@ -172,12 +179,18 @@ def judge_traceback(body: Traceback, links: tuple[Link, ...], *, bare: bool, fai
     if bare:
         return Kind.BARE, "an exception line without its traceback", False
     if leads.FATAL_LEAD.search(body.lead):
-        return Kind.FATAL, "the exception that ended the process", main
+        return Kind.FATAL, "the exception that ended the process", main or leads.ends_server(body.lead)
     if main:
         return Kind.FATAL, "uncaught in the main program", True
     if "timeout" in last.exception.lower() and "watchdog" in last.message.lower():
         return Kind.COLLECTIVE, "the scheduler made no step in time", False
     return Kind.PLAIN, "a traceback", False
+
+
+def _loop(body: Traceback) -> bool:
+    """Whether it was raised in the front end's loop, or in that below the wrapper which logs what it raises."""
+    called = [frame.function for frame in body.frames[:2]]
+    return called[:1] == [_LOOP] or called == ["print_exception_wrapper", _LOOP]
 
 
 def _main_program(body: Traceback) -> bool:

@@ -56,6 +56,11 @@ def is_task(lead: str) -> bool:
     return "Task exception was never retrieved" in lead
 
 
+def ends_server(lead: str) -> bool:
+    """Whether SGLang ends itself with what follows, and writes no more: the front end kills all, itself too."""
+    return "TokenizerManager hit an exception" in lead
+
+
 def is_child(lead: str) -> bool:
     """Whether a thread or a process ended with what follows."""
     return bool(_CHILD_LEAD.search(lead))

@@ -47,7 +47,23 @@ class Part:
 def chain_of(parts: list[Part], *, headless: bool) -> tuple[Link, ...]:
     """A context joins only where it belongs: a fallback that was tried first is no cause. `headless`: what stood above
     the first frames is missing."""
+    links, _ = _joined(parts, headless=headless)
+    killed = _SIGNALLED.match(links[0].message[0]) if links and links[0].message else None
+    if killed is not None and links[0].name.endswith("ProcessExitedException"):
+        links.insert(0, Part(None, [], killed["word"], [killed.string]))  # all that there is to know
+    return tuple(_link(part) for part in links)
+
+
+def handled(parts: list[Part], *, headless: bool) -> Link | None:
+    """What was being handled when the root was raised, where it is no part of the chain; a lost peer is not told."""
+    _, before = _joined(parts, headless=headless)
+    link = _link(before) if before is not None else None
+    return link if link is not None and not peer_lost(link.exception, link.message) else None
+
+
+def _joined(parts: list[Part], *, headless: bool) -> tuple[list[Part], Part | None]:
     links: list[Part] = []
+    before: Part | None = None
     for n, part in enumerate(parts):
         if n == 0:
             links = [part]
@@ -58,11 +74,8 @@ def chain_of(parts: list[Part], *, headless: bool) -> tuple[Link, ...]:
         elif part.joint is Joint.CAUSE or part.name == CUT or (n == 1 and headless) or belongs(links[-1], part):
             links.append(part)
         else:
-            links = [part]
-    killed = _SIGNALLED.match(links[0].message[0]) if links and links[0].message else None
-    if killed is not None and links[0].name.endswith("ProcessExitedException"):
-        links.insert(0, Part(None, [], killed["word"], [killed.string]))  # all that there is to know
-    return tuple(_link(part) for part in links)
+            links, before = [part], links[0]
+    return links, before
 
 
 def belongs(inner: Part, outer: Part) -> bool:

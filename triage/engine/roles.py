@@ -55,11 +55,16 @@ def rank_of(root: Entry, entries: list[Entry]) -> str | None:
     """A native death whose lines name no rank is that of the one rank whose end by that signal the parent tells."""
     if root.rank is not None or root.kind is not Kind.NATIVE:
         return root.rank
-    native = [entry for entry in entries if entry.kind is Kind.NATIVE]
+    native = [entry for entry in entries if entry.kind is Kind.NATIVE or _signalled(entry)]
     ends = [entry for entry in entries if entry.kind is Kind.EXIT and entry.name.startswith("exit")]
     if len(native) != 1 or len(ends) != 1 or ends[0].cause.exception != root.links[-1].exception:
         return None
     return ends[0].rank if root.pid in (None, ends[0].pid) else None
+
+
+def _signalled(entry: Entry) -> bool:
+    """Whether its process wrote that a signal ended it: of writers without a name the second counts as a cascade."""
+    return entry.body is not None and entry.links[-1].exception.startswith("SIG")
 
 
 def promote(entries: list[Entry]) -> Entry | None:

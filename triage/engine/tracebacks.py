@@ -11,7 +11,7 @@ import re
 from enum import IntEnum, auto
 
 from triage.engine import signs
-from triage.engine.links import CUT, Joint, Part, chain_of
+from triage.engine.links import CUT, Joint, Part, chain_of, handled
 from triage.engine.tracelines import (
     BOX,
     FRAME,
@@ -412,6 +412,11 @@ class Traceback:
         return self.end() if self._aliens > (200 if self.mix is None else MAX_ALIENS) else Fate.ALIEN
 
     # ------------------------------------------------------------ what it says
+
+    @property
+    def handled(self) -> Link | None:
+        """What was being handled when the root of its chain was raised."""
+        return handled([part for part in self._parts if part.name], headless=self.headless)
 
     def chain(self) -> tuple[Link, ...]:
         """Deepest cause first."""
