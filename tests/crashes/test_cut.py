@@ -144,6 +144,7 @@ GAVE_UP = "RuntimeError: Rank 2 scheduler died during initialization (exit code:
         (GAVE_UP.format(1), "cut"),
         (GAVE_UP.format(-3), "cut"),
         (GAVE_UP.format(-9), "complete"),
+        ("RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv", "complete"),
     ],
 )
 @pytest.mark.parametrize("render", [story.as_text, story.as_json])

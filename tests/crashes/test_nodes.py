@@ -8,7 +8,7 @@ import pytest
 from tests.crashes import story
 from tests.crashes.story import Said
 from triage.engine.assemble import Assembler
-from triage.model import Change, Outcome
+from triage.model import Change, Grade, Outcome
 from triage.sources.stream import StreamSource
 
 PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:4242"
@@ -73,3 +73,12 @@ def test_servers_that_only_share_their_units_name_have_their_own_crashes(flags):
     first = node("a", 0, [*story.rank_crash(12_000, 0), *story.unit_failed(14_000)])
     second = node("b", 7, [*story.rank_crash(12_300, 7), *story.unit_failed(13_900)], flags)
     assert {(crash.host, crash.follows) for crash in crashes_of([*first, *second])} == {("gpu-a", ""), ("gpu-b", "")}
+
+
+def test_a_lost_peer_whose_end_another_node_tells_lacks_no_reason():
+    real = node("a", 0, [*story.rank_crash(10_000, 0), *story.unit_failed(10_200)])
+    lost = node("b", 7, [*story.rank_crash(22_000, 7, PEER), *story.unit_failed(22_200)])
+    one, two = crashes_of([*real, *lost])
+    assert (two.follows, two.grade) == (one.id, Grade.COMPLETE)
+    (alone,) = crashes_of(lost)
+    assert (alone.follows, alone.grade) == ("", Grade.CUT)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.document import find_remedy, remedy_document
-from triage.model import Link, Outcome, Phase, UnitEnd
+from triage.model import Failure, Line, Link, Outcome, Phase, Role, UnitEnd
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.spelling import respelled
@@ -613,3 +613,15 @@ def test_a_rung_names_the_ranks_that_never_came(tmp_path: Path) -> None:
     for suspects, said in ((("TP3", "TP5"), "look at TP3, TP5"), ((), "look at the rank that does not report")):
         (match,) = book(tmp_path).match(replace(late, suspects=suspects))
         assert match.remedies[0].title.startswith(f"By hand: {said}")
+
+
+def test_no_rule_looks_at_what_only_a_request_may_have_written(tmp_path: Path) -> None:
+    write(tmp_path, "one", rule("{lines: 'illegal memory access was encountered'}"))
+    real = crash(link("AssertionError", "bad 5"))
+    text = "RuntimeError: an illegal memory access was encountered"
+    forged = Failure(Role.NOISE, (Link("RuntimeError", text.partition(": ")[2]),), (Line(text),))
+    beside = replace(real, failures=(*real.failures, forged), evidence=(*real.evidence, *forged.lines))
+    assert book(tmp_path).match(beside) == ()
+    cascade = replace(forged, role=Role.CASCADE)
+    (match,) = book(tmp_path).match(replace(beside, failures=(*real.failures, cascade)))
+    assert match.rule == "one"

@@ -15,7 +15,7 @@ from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
-from triage.engine.entries import Entry, is_child, lost_entry, refresh, report_entry, told_of
+from triage.engine.entries import Entry, is_child, lost_entry, only_lost, refresh, report_entry, told_of
 from triage.engine.kinds import HANG, Kind
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
@@ -472,8 +472,12 @@ class Burst:
         elif self.silent is not None and waited(picture, self.silent, end=crash.root.name == "end"):
             before = self.silent.id
             why += f"; it may only follow the crash before it ({self.silent.what}), which was waited for since"
-        if why == picture.root.why:
+        grade = picture.grade
+        if not before and grade is Grade.COMPLETE and only_lost(crash.root):
+            grade = Grade.CUT  # another rank went first
+        if why == picture.root.why and grade is picture.grade:
             return picture
+        picture = replace(picture, grade=grade)
         root = replace(picture.root, why=why)
         failures = (root, *picture.failures[1:])
         return replace(picture, root=root, failures=failures, suspects=missing, follows=before)

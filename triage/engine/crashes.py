@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from triage.engine.entries import Entry, Key, only_lost
+from triage.engine.entries import Entry, Key
 from triage.engine.kinds import Kind
 from triage.engine.roles import Signs, assign, choose_root, outcome, promote, rank_of, same_failure, worked
 from triage.model import Context, Crash, Failure, Grade, Line, Outcome, Phase, Role, UnitEnd
@@ -168,10 +168,8 @@ class OpenCrash:
             return Grade.MIXED  # what may be a request's may be what failed first, too
         if self.grade is not Grade.COMPLETE:
             return self.grade  # journald says why something is missing: that tells more than that it is
-        if (
-            root.cut
-            or only_lost(root)
-            or any(entry.cut and (entry.start < root.start or root.kind is Kind.HINT) for entry in self.entries)
+        if root.cut or any(
+            entry.cut and (entry.start < root.start or root.kind is Kind.HINT) for entry in self.entries
         ):
             return Grade.CUT  # what was not read whole and came before it, or says more, may be what began it
         return Grade.COMPLETE

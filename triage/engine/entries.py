@@ -20,8 +20,10 @@ from triage.engine.tracelines import engine_frame, is_engine
 from triage.model import Line, Link
 
 _STARTED = re.compile(r"/(?:s?bin/[^/]+|launch_\w+\.py|__main__\.py)$")  # which of the engine's files are programs
-# What the parent says of a rank that a signal ended; -3 is the one that SGLang sends itself.
-_ENDED_BY = re.compile(r"died during initialization \(exit code: -(?!3\))\d+\)")
+# What the parent says of a rank that a signal ended (-3 is the one that SGLang sends itself); gloo's time-outs.
+_TOLD_ALL = re.compile(
+    r"died during initialization \(exit code: -(?!3\))\d+\)|[Tt]imed out waiting|failed to \w+ monitoredBarrier"
+)
 _LOOP = "handle_loop"  # of the front end: nobody starts it again
 _TRACKER = "/multiprocessing/resource_tracker.py"
 
@@ -85,10 +87,12 @@ def is_thread(entry: Entry) -> bool:
 
 
 def only_lost(entry: Entry) -> bool:
-    """Whether it tells of somebody else's end, and not how that one ended: a signal says that."""
+    """Whether it tells of somebody else's end, and not how that one ended: a signal says that. Who waited in vain for
+    one that never came has told all."""
     if entry.kind is not Kind.HINT or entry.name != "traceback":
         return False
-    return peer_lost(entry.cause.exception, entry.cause.message) and not _ENDED_BY.search(entry.cause.message)
+    cause = entry.cause
+    return peer_lost(cause.exception, cause.message) and _TOLD_ALL.search(cause.message) is None
 
 
 def sign_entry(sign: Sign, line: Line, text: str, rank: str | None) -> Entry:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from triage.model import Crash, Failure, Frame, Link, Origin, Phase
+from triage.model import Crash, Failure, Frame, Link, Origin, Phase, Role
 from triage.rulebase.options import flag_holds
 from triage.rulebase.rule import FramePattern, RemedyText
 
@@ -67,12 +67,16 @@ class Evidence:
 
 
 def _lines(crash: Crash) -> list[str]:
-    """The texts of the crash's lines and messages, each once, without dumps that hold every word."""
-    quoted = {line for failure in crash.failures for line in _quoted(failure, crash.phase)}
-    lines = (line for failure in crash.failures for line in failure.lines)
+    """The texts of the crash's lines and messages, each once, without dumps that hold every word, and without what
+    only a request met or may have written."""
+    noise = {line.text for failure in crash.failures if failure.role is Role.NOISE for line in failure.lines}
+    failures = [failure for failure in crash.failures if failure.role is not Role.NOISE]
+    quoted = {line for failure in failures for line in _quoted(failure, crash.phase)}
+    quoted |= noise - {line.text for failure in failures for line in failure.lines}
+    lines = (line for failure in failures for line in failure.lines)
     kept = (line.text for line in (*crash.evidence, *lines) if line.text not in quoted)
     texts = dict.fromkeys((*kept, *(line.text for line in crash.context.warnings)))
-    for failure in crash.failures:
+    for failure in failures:
         for link in failure.chain:
             own = own_words(link, crash.phase)
             texts[own if own == link.message else f"{link.exception}: {own}"] = None
