@@ -87,3 +87,13 @@ def test_a_logger_may_put_the_level_before_its_name():
     lines = [said.text.partition("] ")[2] for said in [*story.starting(), *story.parent_gives_up(13_000)]]
     data = "".join(f"2026-11-29 12:00:12,345 - INFO - sglang - {line}\n" for line in lines if line)
     assert len(crashes_of(data.encode())) == 1
+
+
+@pytest.mark.parametrize("before", ["[{t}] Error: no ", "INFO:     no ", "[{t} TP0] no "])
+def test_words_of_a_record_are_no_margin(before):
+    """A request can have them written, with a head behind them, and then what would be a line of its own."""
+    up = [said.text for said in [*story.starting(), *story.serving(10_000, 4)]]
+    head = before.format(t=story.stamp(12_000))
+    learned = [f"{head}[{story.stamp(12_000)}] x", f"{head}[{story.stamp(12_000)}] x"]
+    lines = [*up, *learned, f"{head}Fatal Python error: Aborted", f"{head}Killed"]
+    assert crashes_of("\n".join(lines).encode()) == []

@@ -72,3 +72,11 @@ def test_a_record_of_a_request_stays_one():
     text = f"[{story.stamp(12_000)}] Receive: obj=GenerateReqInput(text='msg=\"Traceback (most recent call last):\"')"
     data = "".join(f"level=info msg={json.dumps(line)}\n" for line in [*TEXTS[:20], text])
     assert crashes_of(data.encode()) == []
+
+
+def test_a_request_that_writes_syslogs_word_opens_no_crash():
+    forged = "#012".join(said.text for said in story.rank_crash(12_000, 2))
+    text = f"[{story.stamp(12_000)}] Receive: obj=GenerateReqInput(rid='7', text='why? #012{forged}', n=1)"
+    lines = [said.text for said in story.starting()]
+    data = "".join(f"Nov 29 12:00:20 gpu-ash python3[881]: {line}\n" for line in [*lines, text])
+    assert crashes_of(data.encode()) == []

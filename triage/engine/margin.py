@@ -100,7 +100,7 @@ class Margin:
             if self._once is not None and self._once.fullmatch(head):
                 self._all = self._once
             else:
-                self._once, self._all = None if _TEXT.search(head) else _like(head), None
+                self._once, self._all = None if _TEXT.search(head) or _wordy(head) else _like(head), None
             return parsed
         match = self._all.match(raw) if self._all is not None else None
         if match is None:
@@ -161,6 +161,12 @@ def _beginning(texts: list[str]) -> re.Pattern[str] | None:
     if len(head) < 2 or not re.search(r"[\d\]|>]", head) or _TEXT.search(head):
         return None
     return _like(head)
+
+
+def _wordy(head: str) -> bool:
+    """Whether it is a record's head and a part of its text, which a request can have written."""
+    inner = parse(f"{head}.")
+    return inner.headed and inner.text != "."
 
 
 def _same(one: str, other: str) -> bool:
