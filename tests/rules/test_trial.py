@@ -77,6 +77,7 @@ def test_there_is_general_advice_for_every_phase(phase: Phase) -> None:
     assert len(advice(phase)) > 1
 
 
+@pytest.mark.timeout(600)  # every sample, by both ways: more than a minute of computing
 def test_what_is_told_agrees_with_what_matches() -> None:
     """`attempts` walks the conditions for people, the rulebook for speed: on every shipped sample both say the same."""
     rules = load_rules([shipped("rules")]).rules
