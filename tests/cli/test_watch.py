@@ -36,7 +36,8 @@ def test_an_incident_that_was_undiagnosed_is_known_at_the_next_start_with_its_ru
     rules.mkdir()
     (home / "etc").mkdir()
     (home / "etc/triage.toml").write_text(f'rules = ["{rules}"]\n')
-    masked = [rules / f"{name}.yaml" for name in ("dflash-graph-replay-none", "replayed-graph-none", "spec-worker")]
+    names = ("dflash-graph-replay-none", "replayed-graph-none", "spec-worker", "own-code-failed")
+    masked = [rules / f"{name}.yaml" for name in names]
     for path in masked:
         path.write_text("")
     log = home / "server.export"
