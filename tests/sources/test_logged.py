@@ -80,3 +80,19 @@ def test_a_request_that_writes_syslogs_word_opens_no_crash():
     lines = [said.text for said in story.starting()]
     data = "".join(f"Nov 29 12:00:20 gpu-ash python3[881]: {line}\n" for line in [*lines, text])
     assert crashes_of(data.encode()) == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    ['"a quotation"', '"a quotation" and more', '{\n  "text": "what the server was given"\n}', '{\n "event": 1\n}\n'],
+)
+def test_a_log_that_begins_with_something_like_json_is_text(before):
+    (crash,) = crashes_of(before.encode() + b"\n" + PLAIN)
+    assert (crash.root.rank, crash.outcome) == ("TP2", Outcome.FATAL)
+
+
+def test_one_long_string_is_read_whole():
+    text = story.as_text([*story.starting(), *story.serving(10_000, 2_000)]).decode() + PLAIN.decode()
+    assert len(text) > 1 << 17
+    (crash,) = crashes_of(json.dumps(text).encode())
+    assert (crash.root.rank, crash.outcome) == ("TP2", Outcome.FATAL)

@@ -195,9 +195,12 @@ def _is_json(head: bytes) -> bool:
     )
     first, _, rest = head.lstrip(JSON_EDGE).removeprefix(b"data: ").partition(b"\n")
     if first.strip() == b"{":  # its members stand on lines of their own
-        return any(name in rest.partition(b"}")[0] for name in (*known, b'"_BOOT_ID"'))
-    if first.startswith(b'"') and first.rstrip().endswith((b'"', b'",', b'"]')):
-        return True  # each line, or the whole log, as a string of JSON
+        members, after = [*re.split(rb"(?:^|\n)[ \t]*\}", rest, maxsplit=1), b""][:2]
+        follows = after.lstrip()[:1] in (b"", b",", b"{", b"]", b"}")  # else a log begins with what it was given
+        return follows and any(name in members for name in (*known, b'"_BOOT_ID"'))
+    if first.startswith(b'"'):  # each line, or the whole log, as a string of JSON
+        after, whole = rest.strip()[:1], first.rstrip().endswith((b'"', b'",', b'"]'))
+        return (whole and after in (b'"', b"]", b"")) or (not after and b"\\n" in first)
     if not first.startswith(b"{") and first.rstrip().endswith(b"}"):  # where it was cut, the rest of an entry is first
         first = rest.lstrip(b"\x1e").split(b"\n", 1)[0]
     return first.startswith(b"{") and any(name in first for name in known)
