@@ -22,7 +22,7 @@ _WORDS = re.compile(
     r"timed? ?out|timeout|dead|exceeds?|mismatch\w*|too (?:old|large|many|small|long)|unsupported|invalid|"
     r"unexpected|unbalanced|missing|no (?:GPU )?memory|corrupt\w*|out of (?:memory|bounds|range)|"
     r"illegal|overflow\w*|aborted|"
-    r"must (?:be|have)|leak (?:detected|found)|error in function|"
+    r"must (?:be|have)|leak (?:detected|found)|nan detected|NIXL_ERR_[A-Z_]{3,40}|error in function|"
     r"expected|undefined|unrecognized|no module named|Exception raised from|"
     r"object has no attribute|only supports?|can only be used|"
     r"(?:object|of type '\w{1,60}') is not (?:iterable|subscriptable|callable))\b",
