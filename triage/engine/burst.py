@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from triage.engine import leads
-from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment, time_out, waited
+from triage.engine import handled, leads
+from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment, waited
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
@@ -19,7 +19,7 @@ from triage.engine.entries import Entry, is_child, lost_entry, only_lost, refres
 from triage.engine.kinds import HANG, Kind
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
-from triage.engine.roles import AFTER, Signs, same_failure
+from triage.engine.roles import AFTER, Signs
 from triage.engine.starters import KILLED
 from triage.engine.suspects import suspects
 from triage.engine.tracebacks import Traceback
@@ -27,18 +27,11 @@ from triage.engine.tracelines import engine_frame, is_logging
 from triage.model import Change, Crash, CrashEvent, Frame, Grade, Outcome, Phase
 
 MAX_STACK = 40
-HANDLED = (Kind.PLAIN, Kind.BARE)  # what a process may go on after
-ENDS = (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL, Kind.EXIT, Kind.COLLECTIVE)
 # Libraries' lines after which a server may go on.
 WARNINGS = ("NcclError", "UserWarning", "ImportError")
 DEATHS = ("sigquit", "dead", "exit")  # signs by which SGLang's processes tell that one of them died
-# Of the engine's files and of others' those that only the process runs which takes the requests.
-FRONT = (
-    *(f"sglang/srt/{part}" for part in ("entrypoints/", "function_call/", "managers/tokenizer_manager", "utils/usage")),
-    *("/uvicorn/", "/starlette/", "/fastapi/", "/h11/", "/httptools/", "/socketserver.py", "/asyncio/sslproto.py"),
-)
 MANY_STEPS = 50  # without times: no server makes so many that misses one of its processes
-GROUP_QUIET = 10_000_000  # a crash is over when its failures have been quiet so long
+GROUP_QUIET = handled.LONG  # a crash is over when its failures have been quiet so long
 
 _CHILD = re.compile(r"Rank (?P<rank>\d{1,4}) scheduler (?:died during initialization|is dead)")
 
@@ -166,11 +159,13 @@ class Burst:
                 return []
             return self.open(entry)
         requests = crash.requests_only and entry.kind not in (Kind.REQUEST, Kind.CASCADE, Kind.HINT)
-        since = 0 if requests or self._unlike(entry) else self._long_before(entry)
+        unlike = requests or self._unlike(crash, entry)
+        since = 0 if unlike else handled.long_before(crash, entry, self._marks[0])
         if requests or since is not None:
             late = [] if requests else crash.give_up(max(self.step, since or 0))
             before = self.before
-            events += self.close(None, handled=not requests and (self.handled or self._went_on(crash)))
+            elsewhere = crash.root is not None and handled.elsewhere(crash.root, self.tags)
+            events += self.close(None, handled=not requests and (self.handled or elsewhere))
             self.before = before if not requests else self.before  # the same process: it left nobody without room
             self.progress.active = None
             for waiting in late:
@@ -181,53 +176,13 @@ class Burst:
             events += self._amended()
         return events
 
-    def _unlike(self, entry: Entry) -> bool:
-        """Whether something ends here, and what is open was handled: it did not begin with that. A client can have the
-        server print a traceback when it likes. Nor does a rank that serves raise what another kind of process did."""
-        root = self.crash.root if self.crash is not None else None
-        if root is None or root.kind not in HANDLED or same_failure(root, entry):
-            return False
-        other = root.pid is not None and root.rank is None and not root.own
-        beside = (other and entry.own) or (entry.rank is not None and self._front(root))
-        beside = beside and entry.kind is Kind.FATAL and self.progress.up
-        ends = entry.kind < Kind.HINT and (entry.kind not in HANDLED or is_child(entry))
-        return beside or (self.handled and ends)
-
-    def _went_on(self, crash: OpenCrash) -> bool:
-        """Whether the process is known that raised what is open, and is none that a rank needs."""
+    def _unlike(self, crash: OpenCrash, entry: Entry) -> bool:
+        """Whether what is open is no cause of this, however near."""
         root = crash.root
-        return root is not None and (self._front(root) or (root.pid is not None and root.rank is None and not root.own))
-
-    def _front(self, entry: Entry) -> bool:
-        """Whether the process raised it that takes the requests: its frames tell so, or the record that announces it;
-        where ranks name themselves in their records, one without a name is no rank's."""
-        if entry.rank is not None:
+        if root is None:
             return False
-        record = isinstance(entry.body, Traceback) and entry.body.lead.strip() and not is_child(entry)
-        nameless = bool(record and self.tags)
-        return nameless or any(part in frame.path for frame in entry.cause.frames for part in FRONT)
-
-    def _long_before(self, entry: Entry) -> int | None:
-        """Serial of the last traceback that is so long ago, in a crash that holds nothing else, that it is no reason
-        for what ends a process now; None if there is none. The journal's crashes are closed by then."""
-        crash = self.crash
-        root = crash.root if crash is not None else None
-        if crash is None or root is None or root.kind not in HANDLED or same_failure(root, entry):
-            return None
-        if entry.kind > Kind.COLLECTIVE or entry.kind is Kind.PLAIN or (entry.kind is Kind.EXIT and is_child(root)):
-            return None
-        if crash.ends_server or any(each.kind in ENDS for each in crash.entries):
-            return None
-        if entry.time is None:  # two milestones on no rank is missed: they wait for each other in between
-            old = [each for each in crash.entries if each.start <= self._marks[0]]
-            old = old if entry.kind is not Kind.COLLECTIVE else []
-        else:
-            since = GROUP_QUIET
-            if entry.kind is Kind.COLLECTIVE:  # whoever waited began to before that: only what ended by then is past
-                ran = time_out(link.message for link in entry.links)
-                since = ran + NEAR if ran is not None else entry.time
-            old = [each for each in crash.entries if each.time is not None and each.time <= entry.time - since]
-        return max(each.start for each in old) if root in old else None
+        beside = self.progress.up and handled.beside(root, entry, self.tags)
+        return beside or (self.handled and handled.over(root, entry))
 
     def open(self, entry: Entry) -> list[CrashEvent]:
         """Open a crash with this failure and all that was held back."""
@@ -343,10 +298,10 @@ class Burst:
         same = pid is not None and root.pid == pid
         itself = None in (pid, root.pid) and rank is not None and rank == root.rank
         self.outlived = self.outlived or ((same or itself) and late)
-        if root.kind not in HANDLED or self.ends_server:
+        if root.kind not in handled.HANDLED or self.ends_server:
             return
         if step is None:  # a check of its health is answered by the front end: that goes on
-            lives = same or (None in (pid, root.pid) and self._front(root))
+            lives = same or (None in (pid, root.pid) and handled.front(root, self.tags))
             if late and lives and not is_child(root):
                 self.handled, self.progress.active = True, now if now is not None else -1
             return
