@@ -1,6 +1,6 @@
 """Write flags.json: every flag and variable of SGLang, by release; checks.json: which of them its own checks read;
-messages.json: in which file it says what; and pins.json: which versions of other packages a release asks for. `make
-catalogue` runs it; it takes some minutes.
+messages.json: in which file it says what, and defines which class; and pins.json: which versions of other packages a
+release asks for. `make catalogue` runs it; it takes some minutes.
 
 In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out:
 four JSON files beside this one, read by `rulebase.catalogue`, `.checks`, `.said` and `.pins` and shipped in the wheel.
@@ -12,6 +12,7 @@ build step: never on a user's host.
     variables  name -> [[first, last], ...]
     pins       package -> [[first, last, specifier], ...]
     said       file -> function -> [words of a message, ...]
+    classes    file -> [class, ...]   of a part that has a switch, see `rulebase.checks`
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import classes
 import conditions
 import messages
+
+from triage.rulebase.checks import switch_of
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "flags.json"
@@ -128,6 +132,16 @@ def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"schema": 1, **parts, "flags": flags, "variables": variables}
 
 
+def write_messages(said: dict[str, Any], defined: dict[str, list[str]]) -> None:
+    parts = (
+        ",\n".join(f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in part.items())
+        for part in (said, defined)
+    )
+    MESSAGES.write_text('{{"schema":1,\n"said":{{\n{}\n}},\n"classes":{{\n{}\n}}}}\n'.format(*parts), encoding="utf-8")
+    count = f"{len(said)} files, {sum(map(len, defined.values()))} classes"
+    print(f"{MESSAGES.name}: {count}, {MESSAGES.stat().st_size} bytes")
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     ask.add_argument(
@@ -156,10 +170,8 @@ def main() -> None:
     lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in pins.items())
     PINS.write_text('{"schema":1,\n"pins":{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
     print(f"{PINS.name}: {len(pins)} packages, {PINS.stat().st_size} bytes")
-    said = messages.document([work / release for release in READ])
-    lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in said.items())
-    MESSAGES.write_text('{"schema":1,\n"said":{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
-    print(f"{MESSAGES.name}: {len(said)} files, {MESSAGES.stat().st_size} bytes")
+    read = [work / release for release in READ]
+    write_messages(messages.document(read), classes.document(read, switch_of))
     print(f"{CHECKS.name}: {sum(map(len, checks.values()))} checks, {CHECKS.stat().st_size} bytes")
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.rules.crashes import book, crash, link, rule, write
 from triage.model import Frame, Link
 from triage.rulebase import checks
-from triage.rulebase.checks import failed_part, named, switch_off
+from triage.rulebase.checks import failed_part, known_classes, named, named_part, switch_of, switch_off
 from triage.shipped import shipped
 
 
@@ -132,6 +132,68 @@ def test_a_part_that_is_switched_off_already_is_not_switched_off(tmp_path: Path)
 def test_a_part_of_another_package_is_none() -> None:
     place = Frame("/opt/lake/herons/multiplex/nest.py", "count", 7)
     assert failed_part(crash(Link("KeyError", "'heron'", place, (place,)))) == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "flag"),
+    [
+        ("'HiRadixCache' object has no attribute 'reeds'", "--enable-hierarchical-cache"),
+        ("HiRadixCache.__init__() got an unexpected keyword argument 'reeds'", "--enable-hierarchical-cache"),
+        ("'MultiTokenizerRouter' object has no attribute 'reeds'", "--tokenizer-worker-num"),
+        ("'DeepEPLLDispatchOutput' object has no attribute 'reeds'", "--moe-a2a-backend"),
+        ("cannot unpack non-iterable EagleDraftInput object", "--speculative-algorithm"),
+        ("EagleDraftInput is no EagleVerifyInput", "--speculative-algorithm"),  # both of one part
+        ("HiRadixCache is no EagleDraftInput", ""),
+        ("MyHiRadixCache and HiRadixCacheNest", ""),
+        ("'Scheduler' object has no attribute 'reeds'", ""),
+        ("ForwardMetadata", ""),  # of many backends
+        ("x" * 700 + " HiRadixCache", ""),
+    ],
+)
+def test_the_part_is_told_by_a_class_where_no_frame_is_ours(message: str, flag: str) -> None:
+    assert failed_part(crash(Link("TypeError", message))) == flag
+    assert named_part(crash(Link("TypeError", message))) == flag
+    theirs = Frame("/opt/lake/torch/nests.py", "lay", 7)
+    assert named_part(crash(Link("TypeError", message, theirs, (theirs,)))) == flag
+
+
+@pytest.mark.parametrize(
+    ("one", "part"),
+    [
+        (link("TypeError", "HiRadixCache", "/opt/lake/sglang/srt/managers/scheduler.py:lay"), ""),
+        (link("TypeError", "HiRadixCache", "/opt/lake/sglang/srt/lora/nests.py:lay"), "--enable-lora"),
+        (link("ImportError", "HiRadixCache"), ""),
+        (link("torch.OutOfMemoryError", "HiRadixCache"), ""),
+    ],
+)
+def test_a_class_tells_nothing_where_a_frame_says_more_or_it_was_only_asked_for(one: Link, part: str) -> None:
+    assert failed_part(crash(one)) == part
+    assert named_part(crash(one)) == ""
+
+
+def test_a_class_tells_what_runs_unasked() -> None:
+    assert switch_off(crash(link("TypeError", "'SWARadixCache' object is not iterable"))) == "--disable-radix-cache"
+
+
+def test_a_class_of_a_release_that_lacks_the_switch_tells_nothing() -> None:
+    assert named_part(crash(link("TypeError", "MultiTokenizerRouter"), release="0.4.6")) == ""
+
+
+def test_a_rung_for_a_named_class_stands_only_where_one_is_named(tmp_path: Path) -> None:
+    rung = "{id: out, kind: flag, title: 'Without {named_part}', cost: some, confirmed: false, "
+    edits = "edits: [{op: remove-flag, name: '{named_part}'}]}"
+    write(tmp_path, "one", rule("{message: Cache}", f"remedies: [{rung}{edits}]\n"))
+    (match,) = book(tmp_path).match(crash(link("TypeError", "HiRadixCache")))
+    assert match.remedies[0].title == "Without --enable-hierarchical-cache"
+    (match,) = book(tmp_path).match(crash(link("TypeError", "LakeCache")))
+    assert not match.remedies
+
+
+def test_the_shipped_classes_are_of_parts_that_have_a_switch() -> None:
+    known = known_classes()
+    assert 500 < len(known) < 1200
+    assert {name: file for name, file in known.items() if not switch_of(file)} == {}
+    assert not {"Scheduler", "ServerArgs", "ModelRunner", "ForwardBatch", "CacheConfig", "Tokenizer"} & set(known)
 
 
 def test_a_part_that_is_not_switched_on_is_not_taken_away(tmp_path: Path) -> None:

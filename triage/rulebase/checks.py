@@ -1,5 +1,6 @@
 """Which of the server's settings a failing check names, in its message or in the source line that raised, or reads, by
-catalogue/checks.json; and which part that the server may do without failed, by the files of its traceback.
+catalogue/checks.json; and which part that the server may do without failed, by the files of its traceback, or, where
+none is SGLang's, by a class that its message names (catalogue/messages.json).
 
 A crash comes in; flags and variables as one writes them go out, of those named at most four, those in plain sight
 first. Called by `offer` where a ladder asks for it. A log is anybody's text: nothing is named but what the catalogue
@@ -17,7 +18,7 @@ from functools import lru_cache
 from triage.model import Crash, Link
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
-from triage.rulebase.evidence import own_words
+from triage.rulebase.evidence import frames, own_words
 from triage.shipped import shipped
 
 _MOST = 4
@@ -25,6 +26,9 @@ _HEAD = 600  # of a message: behind that it quotes other things
 _SOURCE = 4  # lines of a statement, as Pythons from 3.13 on print it whole
 # What these say names attributes of the code, not what is asked of the server.
 _NO_CHECK = frozenset({"AttributeError", "NameError", "UnboundLocalError", "OutOfMemoryError", "CutTraceback"})
+# Their messages name classes that are asked for or filled, not whose code failed.
+_NO_CLASS = frozenset({"ImportError", "ModuleNotFoundError", "OutOfMemoryError", "AcceleratorError", "CutTraceback"})
+_CLASS = re.compile(r"(?<!\w)_?[A-Z]\w{4,80}")
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9]{1,30}(?:-[a-z0-9]{1,30}){0,8}")
 _FIELD = re.compile(r"(?<![A-Za-z0-9_-])[a-z][a-z0-9]{0,30}(?:_[a-z0-9]{1,30}){1,8}(?!\w|\()")
 _VARIABLE = re.compile(r"\bSGL(?:ANG)?_[A-Z0-9_]{3,60}")
@@ -118,26 +122,63 @@ def named(crash: Crash) -> tuple[str, ...]:
 
 
 def failed_part(crash: Crash) -> str:
-    """The flag of the optional part that failed, the innermost one in the root's traceback; '' where there is none."""
+    """The flag of the optional part that failed, the innermost one in the root's traceback, or else the `named_part`;
+    '' where there is none."""
     for link in crash.root.chain:
         for frame in reversed(link.frames):
             _, ours, file = frame.path.replace("\\", "/").rpartition("sglang/srt/")
-            if ours and (field := next((field for files, field in _PARTS if re.match(files, file)), None)):
+            if ours and (field := _optional(file)):
                 return _written(field, crash.context.sglang_version) or ""
-    return ""
+    return named_part(crash)
+
+
+def named_part(crash: Crash) -> str:
+    """The flag of the optional part to which the classes belong that the root's own message names, where no frame of
+    SGLang says more; '' where there is none."""
+    fields = {field for file in _class_files(crash) if (field := _optional(file))}
+    return (_written(fields.pop(), crash.context.sglang_version) or "") if len(fields) == 1 else ""
 
 
 def switch_off(crash: Crash) -> str:
     """The flag that switches off the part which failed, where that runs unless it is given; '' where there is none."""
-    for link in crash.root.chain:
-        for frame in reversed(link.frames):
-            path = frame.path.replace("\\", "/")
-            for files, field in _UNASKED:
-                if crash.context.flags.get(field) != "True" and re.search(rf"(?:^|/){files}", path):
-                    release, flag = crash.context.sglang_version, f"--{field.replace('_', '-')}"
-                    known = release is None and catalogue().newest(flag)  # some went with the last releases
-                    return _written(field, release) or (flag if known else "")
+    paths = [frame.path.replace("\\", "/") for link in crash.root.chain for frame in reversed(link.frames)]
+    for path in (*paths, *(f"sglang/srt/{file}" for file in _class_files(crash))):
+        for files, field in _UNASKED:
+            if crash.context.flags.get(field) != "True" and re.search(rf"(?:^|/){files}", path):
+                release, flag = crash.context.sglang_version, f"--{field.replace('_', '-')}"
+                known = release is None and catalogue().newest(flag)  # some went with the last releases
+                return _written(field, release) or (flag if known else "")
     return ""
+
+
+def switch_of(file: str) -> str:
+    """The field of the flag that switches on, or off, the part to which a file below `sglang/srt/` belongs; '' where it
+    is of none. What the catalogue keeps of classes is chosen by it."""
+    unasked = (field for files, field in _UNASKED if re.match(files, f"sglang/srt/{file}"))
+    return _optional(file) or next(unasked, "")
+
+
+def _optional(file: str) -> str:
+    return next((field for files, field in _PARTS if re.match(files, file)), "")
+
+
+def _class_files(crash: Crash) -> list[str]:
+    """Where the classes are defined that the root's own message names, if no frame of SGLang says more."""
+    cause = crash.root.cause if crash.root.chain else None
+    if cause is None or cause.exception.rsplit(".", 1)[-1] in _NO_CLASS:
+        return []
+    paths = (frame.path.replace("\\", "/") for link in crash.root.chain for frame in frames(link))
+    if any(re.search(r"(?:^|/)sglang/", path) for path in paths):
+        return []
+    names = dict.fromkeys(_CLASS.findall(own_words(cause, crash.phase)[:_HEAD]))
+    return [known_classes()[name] for name in names if name in known_classes()]
+
+
+@lru_cache(maxsize=1)
+def known_classes() -> dict[str, str]:
+    """Class -> its file below `sglang/srt/`. Read when the first message without a place asks for a part."""
+    files = json.loads((shipped("catalogue") / "messages.json").read_text(encoding="utf-8"))["classes"]
+    return {name: file for file, names in files.items() for name in names}
 
 
 def _plain(text: str, release: str | None) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from triage.model import Crash, Edit, Remedy
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
-from triage.rulebase.checks import failed_part, named, switch_off
+from triage.rulebase.checks import failed_part, named, named_part, switch_off
 from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
 from triage.rulebase.lastgood import way_back
@@ -34,8 +34,9 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     """The rungs, those that fit first. A captured `flag` that no release has brings the `known_name` that was meant, a
     captured `field` of `server_args=` with its `value` the `setting`, the flag that gives it; the flags in force bring
     `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
-    `part`, the package outside SGLang that it failed in `outside`, the ranks that never came to a collective `missing`
-    (`silent` only where they are known); what the log itself guesses, `meant`, may be captured.
+    `part`, or, with none, the class that it names, which alone brings `named_part`, the package outside SGLang that it
+    failed in `outside`, the ranks that never came to a collective `missing` (`silent` only where they are known); what
+    the log itself guesses, `meant`, may be captured.
     Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes before the others.
     Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
     rung that says so goes before all, and of the others only those fit that look at the machine."""
@@ -51,6 +52,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["checked"] = ", ".join(named(crash))
     if "{part}" in titles:
         captures["part"] = failed_part(crash)
+    if "{named_part}" in titles:
+        captures["named_part"] = named_part(crash)
     if "{off}" in titles:
         captures["off"] = switch_off(crash)
     if "{outside}" in titles:

@@ -377,7 +377,7 @@ def _placeholders(r: Reader, keys: dict[str, Node], rule: Rule) -> None:
     }
     known |= {"known_name"} if "flag" in known else set()
     known |= {"setting"} if "field" in known else set()
-    known |= {"switched_on", "checked", "part", "off", "outside", "missing", "silent"}
+    known |= {"switched_on", "checked", "part", "named_part", "off", "outside", "missing", "silent"}
     stack = [keys[k] for k in ("title", "cause", "remedies") if k in keys]
     while stack:
         node = stack.pop()
