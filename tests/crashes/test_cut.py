@@ -154,6 +154,18 @@ def test_where_only_a_peer_is_lost_the_reason_is_missing(last, grade, render):
     assert (crash.root.cause.exception, crash.grade.value) == (last.partition(":")[0], grade)
 
 
+@pytest.mark.parametrize(
+    "path", ["huggingface_hub/file_download.py", "redis/connection.py", "sglang/srt/connector/s3.py"]
+)
+def test_a_connection_to_another_service_is_no_lost_rank(path):
+    message = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    failed = story.traceback_lines(((path, 31, "get", "sock.recv(n)"),), message)
+    lead = f"[{story.stamp(12_000)} TP3] Scheduler hit an exception: Traceback (most recent call last):"
+    said = [story.Said(text, story.RANKS[3], 12_000) for text in (lead, *failed)]
+    (crash,) = crashes_of(story.as_text([*story.starting(), *said, *story.parent_gives_up(12_050)]))
+    assert (crash.root.cause.exception, crash.grade.value) == ("ConnectionResetError", "complete")
+
+
 def test_a_native_exception_without_its_words_is_cut():
     thrown, words = "terminate called after throwing an instance of 'c10::Error'", "  what():  no room"
     for lines, grade in (

@@ -112,7 +112,6 @@ UP = story.as_text([*story.starting(), *story.serving(10_000, 4)])
         ("run.sh: 行 3:  4711 已杀死               python3 -m sglang.launch_server", "SIGKILL"),
         ("./run.sh: Zeile 3:  4711 Getötet                 python3 -m sglang.launch_server", "SIGKILL"),
         ("./run.sh : ligne 3 :  4711 Erreur de segmentation  (core dumped) sglang serve --tp 8", "SIGSEGV"),
-        ("./run.sh: rivi 3:  4711 Tapettu                 sglang serve --tp 8", "ChildDied"),
         (
             "slurmstepd: error: Detected 2 oom_kill events in StepId=71.0. Some of the step tasks were",
             "HostOutOfMemory",
@@ -135,10 +134,9 @@ UP = story.as_text([*story.starting(), *story.serving(10_000, 4)])
         ),
         ("Command terminated by signal 11", "SIGSEGV"),
         ("      Reason:       OOMKilled", "HostOutOfMemory"),
-        ("      Exit Code:    137", "SIGKILL"),
         ("Normal   Killing    5m  kubelet  Container sglang failed liveness probe, will be restarted", "ChildDied"),
         ("Warning  BackOff    2m  kubelet  Back-off restarting failed container sglang in pod llm-0", "ChildDied"),
-        ("The node was low on resource: memory. Threshold quantity: 100Mi, available: 12Mi.", "ChildDied"),
+        ("The node was low on resource: memory. Container sglang was using 900Gi, request is 10Gi.", "ChildDied"),
     ],
 )
 def test_a_process_of_which_only_its_starter_tells_the_end(last, word):
@@ -169,7 +167,10 @@ def test_supervisord_has_levels_of_its_own(level):
         "PM2      | App [redis:0] exited with code [0] via signal [SIGKILL]",
         "(raylet) node_manager.cc:3041: 0 Workers (tasks / actors) killed due to memory pressure (OOM)",
         "Warning  Unhealthy  5m  kubelet  Liveness probe failed: HTTP probe failed with statuscode: 503",
-        "      Exit Code:    0",
+        "      Exit Code:    137",
+        "./run.sh: rivi 3:  4711 Valmis                  sglang serve --tp 8",
+        "./run.sh: line 3:  4711 Done                    sglang serve --tp 8",
+        "The node was low on resource: memory. Container prometheus was using 900Gi, request is 10Gi.",
         f"[{story.stamp(12_000)}] SIGTERM received. signum=15 frame=None. Draining requests and shutting\nKilled",
         f"[{story.stamp(12_000)}] INFO:     Waiting for application shutdown.\nKilled",
     ],

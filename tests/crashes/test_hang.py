@@ -79,8 +79,20 @@ def test_what_made_it_hang_is_the_root():
     late = story.rank_crash(400_000, 3)
     (crash,) = crashes_of(story.as_text([*UP, *failing(10), *late, *story.parent_gives_up(401_000)]))
     assert (crash.root.cause.exception, crash.root.rank, crash.outcome) == ("AttributeError", "TP3", Outcome.FATAL)
-    _, last = crashes_of(story.as_json([*UP, *failing(10), *late, *story.parent_gives_up(401_000)]))
+    (last,) = crashes_of(story.as_json([*UP, *failing(10), *late, *story.parent_gives_up(401_000)]))
     assert (last.root.cause.exception, last.follows) == ("AttributeError", "")
+
+
+def test_one_that_goes_on_after_all_has_recovered_by_each_road():
+    for render in (story.as_text, story.as_json):
+        (crash,) = crashes_of(render([*UP, *failing(10), *story.serving(500_000, 60)]))
+        assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.RECOVERED)
+
+
+def test_refusals_of_another_program_are_nobodys():
+    lines = [said for said in failing(30) if " 503 " in said.text]
+    assert lines
+    assert crashes_of(story.as_text(lines)) == []
 
 
 def test_without_times_it_takes_more_of_them():

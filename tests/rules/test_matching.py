@@ -186,7 +186,6 @@ SAYS = "(?:use (?P<want>\\S+)(?: to be (?P<value>\\w+))?|not (?P<drop>\\S+)|expo
         ("export SGLANG_USE_AITER", {}, "set", None),
         ("export LD_PRELOAD", {}, "set", "LD_PRELOAD is never changed by triage, whatever the policy says"),
         ("export HERON_NEST", {}, "set", "no release of sglang has the variable HERON_NEST"),
-        ("neither", {}, "by-hand", "the log does not tell the want that it is about"),
         ("use --attention-backend", {}, "by-hand", None),
     ],
 )
@@ -201,14 +200,14 @@ def test_a_name_out_of_a_log_is_looked_up_before_it_is_offered(
         assert remedy.edits[0].value is None, "what stands behind a flag without a value is none"
 
 
-def test_a_rung_whose_title_needs_what_the_log_did_not_tell_does_not_fit(tmp_path: Path) -> None:
+def test_a_rung_whose_title_needs_what_the_log_did_not_tell_is_left_out(tmp_path: Path) -> None:
     text = NAMED.replace('title: "Start with {want}"', 'title: "Start for {variable} without {drop}"').replace(
         '{op: set-flag, name: "{want}", value: "{value}"}', "{op: set-flag, name: --disable-radix-cache}"
     )
     write(tmp_path, "one", rule(f"{{message: '{SAYS}', anchors: [ValueError]}}", text))
     (match,) = book(tmp_path).match(crash(link("ValueError", "not --enable-lora")))
-    (give,) = (remedy for remedy in match.remedies if remedy.id == "give")
-    assert give.blocked_by == "the log does not tell the variable that it is about"
+    assert "give" not in {remedy.id for remedy in match.remedies}
+    assert match.remedies
 
 
 @pytest.mark.parametrize(

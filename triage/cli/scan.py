@@ -45,13 +45,13 @@ def scan(
     """Diagnose a log without a database.
 
     SPEC: a file (text, journal json or export, also gzip, xz, zstd, bzip2; a journal's own file), '-' for stdin,
-    journal:FILE-or-FOLDER, or journal: for the live journal. Without one stdin is read.
+    journal:FILE-or-FOLDER. Without one stdin is read.
     """
     from triage.document import scan_document
 
     if not specs:
         if sys.stdin.isatty():
-            raise InputError("nothing to read: give a file, '-', or 'journal:'")
+            raise InputError("nothing to read: give a file, '-', or 'journal:FOLDER'")
         specs = ("-",)
     book = _Rules(folders)
     found: list[Finding] = []

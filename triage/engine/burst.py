@@ -103,6 +103,11 @@ class Burst:
         """What is open holds the server's own word that it ends."""
         return self.crash is not None and self.crash.ends_server
 
+    @property
+    def hangs(self) -> bool:
+        """What is open is that the server answers nobody."""
+        return self.crash is not None and self.crash.root is not None and self.crash.root.name == HANG
+
     def lower(self, grade: Grade, time: int | None) -> None:
         """The journal told that lines are missing."""
         self._grade_at[grade] = time if time is not None else -1

@@ -24,6 +24,11 @@ _STARTED = re.compile(r"/(?:s?bin/[^/]+|launch_\w+\.py|__main__\.py)$")  # which
 _TOLD_ALL = re.compile(
     r"died during initialization \(exit code: -(?!3\))\d+\)|[Tt]imed out waiting|failed to \w+ monitoredBarrier"
 )
+# Who talks to others than ranks: a hub, a store, an object storage.
+_SERVICES = (
+    *("/huggingface_hub/", "/modelscope/", "/requests/", "/urllib3/", "/httpx/", "/aiohttp/", "/redis/", "/botocore/"),
+    *("sglang/srt/connector/", "sglang/srt/mem_cache/storage/", "/lmcache/", "/etcd3/"),
+)
 _LOOP = "handle_loop"  # of the front end: nobody starts it again
 _TRACKER = "/multiprocessing/resource_tracker.py"
 
@@ -92,6 +97,8 @@ def only_lost(entry: Entry) -> bool:
     if entry.kind is not Kind.HINT or entry.name != "traceback":
         return False
     cause = entry.cause
+    if any(part in frame.path for frame in cause.frames for part in _SERVICES):
+        return False
     return peer_lost(cause.exception, cause.message) and _TOLD_ALL.search(cause.message) is None
 
 

@@ -41,9 +41,7 @@ class Hang:
         said = text.startswith(WORDS[0])
         if self._told or not (said or (WORDS[1] in text and _REFUSED.match(text))):
             return None
-        # One that is starting answers nobody yet. Where the log level hides steps it hides what was answered, but not
-        # what SGLang says of a check.
-        if progress.phase is not Phase.SERVING and (said or progress.phase is not Phase.UNKNOWN):
+        if progress.phase is not Phase.SERVING:  # one that is starting answers nobody yet
             return None
         self.expecting = True
         self._counts[not said] += 1

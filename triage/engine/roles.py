@@ -17,6 +17,7 @@ from triage.model import Outcome, Role, UnitEnd
 TOLERANCE = 2_000_000  # a likelier root counts though it was printed up to two seconds later
 AFTER = 3_000_000  # work done this long after the last failure shows that the server lives
 BEFORE = 1_000_000  # what failed so long before somebody asked for an end is no part of that end
+_BESIDE = ("utils", "entrypoints/", "metrics/", "observability/", "tracing/")  # of the engine's files: beside serving
 DRAIN = 300_000_000  # a server that was told to end may finish its requests first
 
 
@@ -163,8 +164,17 @@ def _gone(root: Entry, seen: Signs) -> bool:
 
 
 def _missed(root: Entry, seen: Signs) -> bool:
-    """Whether a thread or helper ended with it, which its process outlives: it does not come back."""
-    return is_child(root) and not root.doubtful and (is_thread(root) or not seen.outlived)
+    """Whether a thread or helper ended with it, which its process outlives: it does not come back. A library's thread,
+    or one that reports or measures, is not missed by those who are served."""
+    if not is_child(root) or root.doubtful:
+        return False
+    return _serves(root) if is_thread(root) else not seen.outlived
+
+
+def _serves(root: Entry) -> bool:
+    """Whether code of the engine's ran there that requests go through."""
+    paths = [frame.path.partition("sglang/srt/")[2] for frame in root.cause.frames]
+    return any(path and not path.startswith(_BESIDE) for path in paths)
 
 
 def outcome(root: Entry, entries: list[Entry], seen: Signs) -> Outcome:

@@ -404,11 +404,12 @@ class Run(Invocation):
         return events + closed
 
     def _quiet(self, time: int) -> bool:
-        """Failures have been quiet long enough. A plain file may end here: there only a server at work proves it."""
+        """Failures have been quiet long enough. A plain file may end here: there only a server at work proves it. So it
+        is with one that hangs: it goes on doing nothing."""
         since = self._since()
         if since is None or time < since + GROUP_QUIET:
             return False
-        if self.plain and not self._worked():
+        if (self.plain or self._burst.hangs) and not self._worked():
             self._asked = time
             return False
         return True

@@ -76,10 +76,9 @@ def _task(match: re.Match[str], text: str) -> Sign | None:
 
 
 def _job(match: re.Match[str], text: str) -> Sign | None:
-    """bash's 'run.sh: line 3: 881 Killed   command' in other languages. In a language that is not known it tells that
-    a signal ended it, but not which."""
-    word = _WORDS.get(match["what"].strip(), _CHILD)
-    return None if word in _ASKED else told(word, text)
+    """bash's 'run.sh: line 3: 881 Killed   command' in other languages. A word that is not known may be 'Done'."""
+    word = _WORDS.get(match["what"].strip())
+    return None if word is None or word in _ASKED else told(word, text)
 
 
 _BASH = (
@@ -127,8 +126,7 @@ LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] 
         _as("HostOutOfMemory"),
     ),
     ("Command terminated by", r"Command terminated by signal (?P<signal>\d+)", _signalled),
-    ("Exit Code: ", r" *Exit Code: +(?P<code>[1-9]\d{0,2})$", _signalled),
     ("failed container ", rf"(?:\S+ +)*Back-off restarting failed container {_NAME} ", _as(_CHILD)),
     ("failed liveness probe", rf"(?:\S+ +)*Container {_NAME} failed liveness probe, will be restarted", _as(_CHILD)),
-    ("was low on resource: ", r"(?:\S+ +)*The node was low on resource: ", _as(_CHILD)),
+    ("was low on resource: ", rf"(?:\S+ +)*The node was low on resource: .*Container {_NAME} was using", _as(_CHILD)),
 )

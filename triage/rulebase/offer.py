@@ -37,7 +37,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     `part`, or, with none, the class that it names, which alone brings `named_part`, the package outside SGLang that it
     failed in `outside`, the ranks that never came to a collective `missing` (`silent` only where they are known); what
     the log itself guesses, `meant`, may be captured.
-    Where one of these is nothing, a rung that is called after it is left out; one that `leads` goes before the others.
+    A rung that is called after what the log does not tell is left out; one that `leads` goes before the others.
     Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
     rung that says so goes before all, and of the others only those fit that look at the machine."""
     if flag := captures.get("flag"):
@@ -58,7 +58,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["off"] = switch_off(crash)
     if "{outside}" in titles:
         captures["outside"] = outside(crash)
-    said = (text for text in ladder if all(captures.get(name) != "" for name in PLACEHOLDER.findall(text.title)))
+    said = (text for text in ladder if all(captures.get(name) for name in PLACEHOLDER.findall(text.title)))
     remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
     remedies = _onward(remedies, crash.context.sglang_version)
     if found := way_back(crash, (edit for remedy in remedies for edit in remedy.edits)):
@@ -194,8 +194,6 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
         for name in edit.names:
             if PLACEHOLDER.search(name) and (why := _no_name(edit, fill(name, captures), flags, captures)):
                 return why
-    if untold := [n for n in PLACEHOLDER.findall(text.title) if not captures.get(n)]:
-        return f"the log does not tell the {untold[0].replace('_', ' ')} that it is about"
     if text.phases and crash.phase not in text.phases:
         return f"it helps only in {' or '.join(text.phases)}, this one came in {crash.phase}"
     if text.outcomes and crash.outcome not in text.outcomes:
