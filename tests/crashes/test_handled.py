@@ -72,6 +72,7 @@ def test_what_nothing_was_done_after_may_be_the_cause(kind):
     assert crash.root.cause.exception == IMAGE_OR_GRAMMAR[kind]
 
 
+READY = "The server is fired up and ready to roll!"
 REPORT = [
     "Exception in thread Thread-3 (report):",
     HEADER,
@@ -100,6 +101,18 @@ def test_what_the_front_end_met_is_no_cause_of_a_ranks_end_a_second_later(texts,
         first, last = crashes_of(render(lines))
         assert (first.outcome, last.outcome) == (outcome, Outcome.FATAL)
         assert (last.root.cause.exception, last.root.rank) == ("AttributeError", "TP3")
+
+
+def test_a_server_of_one_rank_bears_no_name_and_is_told_apart_by_its_lead():
+    up = [f"[{stamp(ms)}] {text}" for ms, text in ((1_000, "server_args=ServerArgs(tp_size=1)"), (5_000, READY))]
+    died = [
+        f"[{stamp(13_000)}] Scheduler hit an exception: {HEADER}",
+        *story.traceback_lines(story.FRAMES, "KeyError: 7"),
+    ]
+    end = [f"[{stamp(13_000)}] SIGQUIT received. signum=None, frame=None. It usually means one child failed."]
+    lines = [*up, HEADER, *CALL, *died, *end]
+    first, last = crashes_of(("\n".join(lines) + "\n").encode())
+    assert (first.outcome, last.outcome, last.root.cause.exception) == (Outcome.RECOVERED, Outcome.FATAL, "KeyError")
 
 
 def test_a_check_of_its_health_shows_that_the_front_end_goes_on():

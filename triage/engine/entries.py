@@ -24,6 +24,12 @@ _STARTED = re.compile(r"/(?:s?bin/[^/]+|launch_\w+\.py|__main__\.py)$")  # which
 _TOLD_ALL = re.compile(
     r"died during initialization \(exit code: -(?!3\))\d+\)|[Tt]imed out waiting|failed to \w+ monitoredBarrier"
 )
+# Of the engine's files and of others' those that only the process runs which takes the requests.
+_FRONT = (
+    *(f"sglang/srt/{part}" for part in ("entrypoints/", "function_call/", "managers/tokenizer_manager", "utils/usage")),
+    *(f"sglang/srt/{part}" for part in ("parser/", "multimodal/processors/", "managers/multi_tokenizer_mixin")),
+    *("/uvicorn/", "/starlette/", "/fastapi/", "/h11/", "/httptools/", "/socketserver.py", "/asyncio/sslproto.py"),
+)
 # Who talks to others than ranks: a hub, a store, an object storage.
 _SERVICES = (
     *("/huggingface_hub/", "/modelscope/", "/requests/", "/urllib3/", "/httpx/", "/aiohttp/", "/redis/", "/botocore/"),
@@ -91,6 +97,11 @@ def is_thread(entry: Entry) -> bool:
     return isinstance(entry.body, Traceback) and leads.is_thread(entry.body.lead)
 
 
+def of_front(link: Link) -> bool:
+    """Whether its frames are those of the process that takes the requests."""
+    return any(part in frame.path for frame in link.frames for part in _FRONT)
+
+
 def only_lost(entry: Entry) -> bool:
     """Whether it tells of somebody else's end, and not how that one ended: a signal says that. Who waited in vain for
     one that never came has told all."""
@@ -127,7 +138,8 @@ def report_entry(report: Report, now: int | None) -> Entry:
         kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
         why += _amid(body)
     # Writers without a name may be several, of which one only tells that another is gone.
-    lane.failed = lane.failed or (kind is not Kind.REQUEST and (kind is not Kind.HINT or lane.named))
+    ended = kind is not Kind.REQUEST and (kind is not Kind.HINT or lane.named)
+    lane.failed = lane.failed or (ended and (lane.named or kind is not Kind.PLAIN or not of_front(links[0])))
     entry = Entry(kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid)
     entry.body, entry.ends_server, entry.start = body, ends, body.start
     entry.time = body.lines[0].time if body.lines[0].time is not None else now

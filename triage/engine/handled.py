@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from triage.engine.aftermath import NEAR, time_out
 from triage.engine.crashes import OpenCrash
-from triage.engine.entries import Entry, is_child
+from triage.engine.entries import Entry, is_child, of_front
 from triage.engine.kinds import Kind
 from triage.engine.roles import same_failure
 from triage.engine.tracebacks import Traceback
@@ -18,11 +18,6 @@ from triage.engine.tracebacks import Traceback
 HANDLED = (Kind.PLAIN, Kind.BARE)  # what a process may go on after
 LONG = 10_000_000  # microseconds: what is so long ago, and alone, is no reason for what ends a process now
 _ENDS = (Kind.HARDWARE, Kind.NATIVE, Kind.FATAL, Kind.EXIT, Kind.COLLECTIVE)
-# Of the engine's files and of others' those that only the process runs which takes the requests.
-_FRONT = (
-    *(f"sglang/srt/{part}" for part in ("entrypoints/", "function_call/", "managers/tokenizer_manager", "utils/usage")),
-    *("/uvicorn/", "/starlette/", "/fastapi/", "/h11/", "/httptools/", "/socketserver.py", "/asyncio/sslproto.py"),
-)
 
 
 def front(entry: Entry, tags: Collection[str]) -> bool:
@@ -31,7 +26,7 @@ def front(entry: Entry, tags: Collection[str]) -> bool:
     if entry.rank is not None:
         return False
     record = isinstance(entry.body, Traceback) and entry.body.lead.strip() and not is_child(entry)
-    return bool(record and tags) or any(part in frame.path for frame in entry.cause.frames for part in _FRONT)
+    return bool(record and tags) or of_front(entry.cause)
 
 
 def elsewhere(root: Entry, tags: Collection[str]) -> bool:
@@ -43,7 +38,10 @@ def beside(root: Entry, entry: Entry, tags: Collection[str]) -> bool:
     """Whether a rank ends with `entry`, which did not begin with what another kind of process met."""
     if root.kind not in HANDLED or same_failure(root, entry) or entry.kind is not Kind.FATAL:
         return False
-    return (_no_rank(root) and entry.own) or (entry.rank is not None and front(root, tags))
+    # The only rank of a server that has one bears no name.
+    lead = entry.body.lead if isinstance(entry.body, Traceback) else ""
+    rank = entry.rank is not None or "Scheduler hit an exception" in lead
+    return (_no_rank(root) and entry.own) or (rank and front(root, tags))
 
 
 def over(root: Entry, entry: Entry) -> bool:

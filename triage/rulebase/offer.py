@@ -36,8 +36,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     `switched_on`, those of them that choose another path through the code, the root's own words `checked`, its files
     `part`, or, with none, the class that it names, which alone brings `named_part`, the package outside SGLang that it
     failed in `outside`, the ranks that never came to a collective `missing` (`silent` only where they are known); what
-    the log itself guesses, `meant`, may be captured.
-    A rung that is called after what the log does not tell is left out; one that `leads` goes before the others.
+    the log itself guesses, `meant`, may be captured. A rung that is called after what the log does not tell is left
+    out, but where its edit needs that; one that `leads` goes before the others.
     Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
     rung that says so goes before all, and of the others only those fit that look at the machine."""
     if flag := captures.get("flag"):
@@ -58,7 +58,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["off"] = switch_off(crash)
     if "{outside}" in titles:
         captures["outside"] = outside(crash)
-    said = (text for text in ladder if all(captures.get(name) for name in PLACEHOLDER.findall(text.title)))
+    said = (text for text in ladder if _has_name(text, captures))
     remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
     remedies = _onward(remedies, crash.context.sglang_version)
     if found := way_back(crash, (edit for remedy in remedies for edit in remedy.edits)):
@@ -126,6 +126,15 @@ def by_hand(title: str) -> str:
 def clean(text: str) -> str:
     """Text from a log on one line, without control characters."""
     return _CONTROL.sub(" ", text).strip()
+
+
+def _has_name(text: RemedyText, captures: Mapping[str, str]) -> bool:
+    """Whether all is known that it is called after. An edit's own value stays: the rung says what is missing."""
+    needed = PLACEHOLDER.findall(" ".join(f"{' '.join(edit.names)} {edit.value}" for edit in text.edits))
+    return all(
+        captures.get(name) or (captures.get(name) is None and name in needed)
+        for name in PLACEHOLDER.findall(text.title)
+    )
 
 
 def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Remedy:
