@@ -70,11 +70,6 @@ def test_a_server_that_is_starting_or_stopping_answers_nobody():
     assert crashes_of(story.as_json([*UP, *story.stop_asked(50_000), *failing(30)])) == []
 
 
-def test_a_hang_that_passed_is_told_as_that_in_a_text():
-    (crash,) = crashes_of(story.as_text([*UP, *failing(30), *story.serving(900_000, 40)]))
-    assert crash.outcome is Outcome.RECOVERED
-
-
 def test_what_made_it_hang_is_the_root():
     late = story.rank_crash(400_000, 3)
     (crash,) = crashes_of(story.as_text([*UP, *failing(10), *late, *story.parent_gives_up(401_000)]))
