@@ -105,8 +105,12 @@ def why_not() -> str | None:
     return None
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = 20.0, every: float = 0.15) -> T:
-    """`look` again and again until it gives something true; raises BoxError when the time is up."""
+PATIENCE = 60.0  # seconds: below it a limit is no claim about speed, and a busy machine takes longer than one at rest
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = PATIENCE, every: float = 0.15) -> T:
+    """`look` again and again until it gives something true; raises BoxError when the time is up (PATIENCE or more)."""
+    seconds = max(seconds, PATIENCE)
     end = time.monotonic() + seconds
     while True:
         found = look()

@@ -78,7 +78,7 @@ class Server:
         """Start and wait until it answers."""
         self.ctl("reset-failed", self.name, check=False)
         self.ctl("start", self.name)
-        wait_for(f"{self.name} to serve", self.serves, 30)
+        wait_for(f"{self.name} to serve", self.serves)
 
     def stop(self) -> None:
         self.ctl("stop", self.name, check=False)
@@ -111,7 +111,7 @@ class Server:
         self.start()
         invocation = self.state()["InvocationID"]
         self.generate()
-        wait_for(f"{self.name} to fail", lambda: self.state()["ActiveState"] == "failed", 15)
+        wait_for(f"{self.name} to fail", lambda: self.state()["ActiveState"] == "failed")
         return invocation
 
     def _curl(self, path: str, *more: str) -> Result:

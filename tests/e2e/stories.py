@@ -17,17 +17,17 @@ def comes_back(triage: Installed, server: Server) -> int:
     server.crash()
     number = triage.incident(server)
     assert triage.apply(number).code == 0
-    wait_for("the incident to be mitigated", lambda: triage.state(number) == "mitigated", 15)
+    wait_for("the incident to be mitigated", lambda: triage.state(number) == "mitigated")
 
     server.behave("incurable")
     server.stop()
     server.ctl("start", server.name)
     # The next request ends it: ours, or one of the soak that goes on.
-    wait_for("it to serve, or to be taken back", lambda: server.serves() or server.files() == before, 30)
+    wait_for("it to serve, or to be taken back", lambda: server.serves() or server.files() == before)
     if server.files() != before:
         server.generate(3)
-    wait_for("the old bytes", lambda: server.files() == before, 30)
-    wait_for("the unit to run on them", lambda: server.serves() and FLAG not in server.argv(), 30)
+    wait_for("the old bytes", lambda: server.files() == before)
+    wait_for("the unit to run on them", lambda: server.serves() and FLAG not in server.argv())
     return number
 
 
@@ -47,6 +47,6 @@ def put_back(triage: Installed, server: Server) -> dict[str, Any]:
     server.crash()
     wait_for("the workaround to be back", lambda: triage.actions(server)[-1]["state"] == "verified", 60)
     again = triage.actions(server)[-1]
-    wait_for("it to serve", server.serves, 15)
+    wait_for("it to serve", server.serves)
     assert FLAG in server.argv()
     return again

@@ -38,7 +38,7 @@ def test_what_has_held_here_before_is_applied_by_itself(trusting: Installed) -> 
     server = Server(trusting.box, "alone", 31900)
     server.crash()
     number = trusting.incident(server)
-    (first,) = wait_for("a decision", lambda: verdicts(trusting, server), 15)
+    (first,) = wait_for("a decision", lambda: verdicts(trusting, server))
     assert first.startswith("proposed: "), first
     if "was not applied and verified" in first:  # else another story has made the history
         assert server.files().keys() == {server.path}
@@ -46,14 +46,14 @@ def test_what_has_held_here_before_is_applied_by_itself(trusting: Installed) -> 
     assert done.code == 0, done
     action = trusting.actions(server)[0]["name"]
     watched = f"select name from action where name = '{action}' and watched_at is not null"
-    wait_for("the window to pass in silence", lambda: trusting.query(watched), 30)
+    wait_for("the window to pass in silence", lambda: trusting.query(watched))
     assert trusting.rollback(action).code == 0
     server.stop()
 
     server.crash()
-    wait_for("a second decision", lambda: len(verdicts(trusting, server)) == 2, 15)
+    wait_for("a second decision", lambda: len(verdicts(trusting, server)) == 2)
     assert verdicts(trusting, server)[1].startswith("filed: "), verdicts(trusting, server)
-    wait_for("its action to be verified", lambda: trusting.actions(server)[-1]["state"] == "verified", 30)
+    wait_for("its action to be verified", lambda: trusting.actions(server)[-1]["state"] == "verified")
     mine = trusting.actions(server)[-1]
     assert (mine["kind"], mine["who"]) == ("apply", "triage (automatic)")
     assert "--disable-cuda-graph" in server.argv()
@@ -66,7 +66,7 @@ def test_what_was_prepared_is_applied_at_a_yes_and_nothing_else_is(trusting: Ins
     server = Server(trusting.box, "willing", 31901)
     server.crash()
     number = trusting.incident(server)
-    wait_for("a prepared plan", lambda: verdicts(trusting, server), 15)
+    wait_for("a prepared plan", lambda: verdicts(trusting, server))
     assert [text.split(":")[0] for text in verdicts(trusting, server)] == ["waiting"]
     trusting.box.push(server.text.replace("Kimi K2.6, DFlash", "renamed"), server.path)
     trusting.box.systemctl("daemon-reload")

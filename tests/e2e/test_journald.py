@@ -81,7 +81,7 @@ def crash_with(triage: Installed, name: str, port: int, meddle: Callable[[], Non
     server.generate(1)  # gives up waiting: the crash goes on
     assert server.state()["ActiveState"] == "active"
     meddle()
-    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed", 20)
+    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed")
     return outcome_of(triage, server)
 
 
@@ -121,7 +121,7 @@ def test_what_the_rate_limit_dropped_is_said(triage: Installed, undisturbed: dic
     server = Server(triage.box, "limited", 31704, behaviour="chatty=40,stagger=0.5", service=limit)
     server.start()
     server.generate(1)
-    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed", 20)
+    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed")
     number = triage.incident(server, 30)
     shown = triage.json("incidents", "show", str(number))
     assert [crash["grade"] for crash in triage.crashes(server)] == ["suppressed"]
@@ -153,7 +153,7 @@ def test_lines_over_48k_are_put_together_or_said_to_be_cut(triage: Installed) ->
     name = "sglang-long.service"
     triage.box.push(LONG, "/opt/long.py")
     triage.box.run(["systemd-run", "-q", f"--unit={name}", "/usr/bin/python3", "/opt/long.py"])
-    wait_for("its crash", lambda: triage.query(f"select id from crash where unit = '{name}' and closed_at > 0"), 30)
+    wait_for("its crash", lambda: triage.query(f"select id from crash where unit = '{name}' and closed_at > 0"))
     told = "incident.id, incident.exception, incident.place, crash.grade, crash.outcome from crash"
     [row] = triage.query(f"select {told} join incident on incident.id = crash.incident where crash.unit = '{name}'")
     assert (row["exception"], row["outcome"]) == ("KeyError", "fatal")
@@ -194,7 +194,7 @@ def test_a_request_whose_text_heads_an_entry_of_its_own_opens_no_crash(triage: I
     assert sum(str(entry["MESSAGE"]).startswith("Fatal Python error") for entry in entries) == 2
     later = "sglang-long-after.service"  # its crash comes behind them in the journal: when it is known, they were read
     triage.box.run(["systemd-run", "-q", f"--unit={later}", "/usr/bin/python3", "/opt/long.py"])
-    wait_for("a later crash", lambda: triage.query(f"select id from crash where unit = '{later}'"), 30)
+    wait_for("a later crash", lambda: triage.query(f"select id from crash where unit = '{later}'"))
     assert triage.query(f"select id from crash where unit = '{name}'") == []
 
 
@@ -204,9 +204,9 @@ def test_watch_killed_in_healthy_hours_knows_what_it_knew(triage: Installed, und
     server.start()
     time.sleep(4)  # the place in the journal and the context are stored
     triage.box.systemctl("kill", "--signal=KILL", WATCH)
-    wait_for("watch to read again", lambda: triage.box.show(WATCH, "SubState")["SubState"] == "running", 10)
+    wait_for("watch to read again", lambda: triage.box.show(WATCH, "SubState")["SubState"] == "running")
     server.generate()
-    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed", 20)
+    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed")
     assert outcome_of(triage, server) == undisturbed
 
 
@@ -276,7 +276,7 @@ def test_a_flood_is_read_whole_and_caught_up_with(triage: Installed, limited: bo
         behind = time.monotonic() - ended
         most = max(most, memory(triage))
         closed = f"select id from crash where unit = '{name}' and closed_at is not null"
-        wait_for("the crash to be closed", lambda: triage.query(closed), 30)
+        wait_for("the crash to be closed", lambda: triage.query(closed))
         told = "incident.exception, crash.outcome, crash.grade from crash join incident on incident.id = crash.incident"
         rows = triage.query(f"select {told} where crash.unit = '{name}'")
     print(f"flood: {kept} lines kept in {seconds} s, {behind:.0f} s behind, {most} MB")

@@ -95,7 +95,7 @@ def test_an_action_that_is_killed_at_each_step_ends_as_if_it_had_not_been(
     assert undone.code == 0, undone
     assert left(deadly) == []
     assert server.files() == before
-    wait_for("it to serve on the old bytes", server.serves, 15)
+    wait_for("it to serve on the old bytes", server.serves)
     assert "--disable-cuda-graph" not in server.argv()
     assert deadly.box.run(f"ls {ROOTS_OWN}/claims").out == ""
 
@@ -121,7 +121,7 @@ def test_an_action_on_a_users_unit_that_is_killed_ends_as_if_it_had_not_been(dea
         assert undone.code == 0, undone
         assert left(deadly) == []
         assert server.files() == before
-    wait_for("nobody to act for the user any more", lambda: not deputies(deadly, server), 15)
+    wait_for("nobody to act for the user any more", lambda: not deputies(deadly, server))
     server.stop()
 
 

@@ -18,7 +18,7 @@ def told(triage: Installed, server: Server) -> dict[str, object]:
     [crash] = triage.crashes(server)
     [incident] = triage.incidents(server)
     text = json.dumps(triage.json("incidents", "show", str(number)))
-    wait_for("the webhook", lambda: triage.types(number), 15)
+    wait_for("the webhook", lambda: triage.types(number))
     return {
         "ranks": [n for n in range(8) if f"TP{n}" in text],
         "crash": [crash[k] for k in ("crash_id", "signature", "rule", "outcome", "phase", "grade")],
@@ -40,8 +40,8 @@ def test_a_crash_is_stored_once_and_whole_however_often_watch_is_killed(triage: 
     for _ in range(3):
         triage.box.systemctl("kill", "--signal=KILL", WATCH)
         time.sleep(0.3)
-        wait_for("watch to read again", lambda: triage.box.show(WATCH, "SubState")["SubState"] == "running", 10)
-    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed", 15)
+        wait_for("watch to read again", lambda: triage.box.show(WATCH, "SubState")["SubState"] == "running")
+    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed")
     triage.box.systemctl("kill", "--signal=KILL", WATCH)
     assert told(triage, server) == expected
     assert int(triage.box.show(WATCH, "NRestarts")["NRestarts"]) >= 3
@@ -59,5 +59,5 @@ def test_a_crash_while_watch_is_down_is_found_when_it_comes_back(triage: Install
     marker.crash()
     triage.incident(marker, 25)
     assert len(triage.crashes(server)) == 1
-    wait_for("the webhook", lambda: triage.types(number), 15)
+    wait_for("the webhook", lambda: triage.types(number))
     assert triage.types(number) == ["incident.opened"]

@@ -36,7 +36,7 @@ def test_a_crash_is_found_told_cured_and_the_cure_undone(triage: Installed) -> N
     assert crash["rule"].startswith("dflash-")
 
     # One signed webhook.
-    wait_for("the webhook", lambda: triage.types(number), 15)
+    wait_for("the webhook", lambda: triage.types(number))
     [hook] = triage.hooks(number)
     assert hook.event["type"] == "incident.opened"
     assert hook.signed()
@@ -54,7 +54,7 @@ def test_a_crash_is_found_told_cured_and_the_cure_undone(triage: Installed) -> N
     assert server.argv()[-1] == "--disable-cuda-graph"
     assert server.argv().count("--speculative-dflash-block-size") == 1
     assert server.generate().code == 0
-    wait_for("the incident to be mitigated", lambda: triage.state(number) == "mitigated", 15)
+    wait_for("the incident to be mitigated", lambda: triage.state(number) == "mitigated")
     [action] = triage.actions(server)
     assert action["state"] == "verified"
 
@@ -69,7 +69,7 @@ def test_a_crash_is_found_told_cured_and_the_cure_undone(triage: Installed) -> N
     assert undone.code == 0, undone
     assert server.files() == before
     assert "--disable-cuda-graph" not in server.argv()
-    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone", 15)
+    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone")
     assert triage.types(number)[:3] == ["incident.opened", "action.started", "action.verified"]
     server.stop()
 
@@ -81,7 +81,7 @@ def test_the_incident_is_open_while_the_ranks_are_still_failing(triage: Installe
     number = triage.incident(server, 3, closed=False)
     assert server.state()["ActiveState"] == "active"
     assert triage.state(number) == "open"
-    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed", 15)
+    wait_for("the unit to fail", lambda: server.state()["ActiveState"] == "failed")
     triage.incident(server)
     [crash] = triage.crashes(server)
     assert all(rank in json.dumps(triage.json("incidents", "show", str(number))) for rank in RANKS)
@@ -92,7 +92,7 @@ def test_a_clean_stop_and_an_operators_restart_are_no_crash(triage: Installed) -
     server = Server(triage.box, "calm", 31102, flags="--disable-cuda-graph")
     server.start()
     triage.box.systemctl("restart", server.name)
-    wait_for("it to serve again", server.serves, 15)
+    wait_for("it to serve again", server.serves)
     assert server.generate().code == 0
     server.stop()
     # Its ends look like any crash's to systemd: killed by SIGKILL, failed.

@@ -15,11 +15,11 @@ def test_a_remedy_that_does_not_cure_is_rolled_back(triage: Installed) -> None:
     done = triage.apply(number)
     assert done.code == 4, done
     assert server.files() == before
-    wait_for("it to run on the old bytes", server.serves, 15)
+    wait_for("it to run on the old bytes", server.serves)
     assert "--disable-cuda-graph" not in server.argv()
     assert triage.actions(server)[0]["state"] == "rolled-back"
     assert triage.state(number) == "open"
-    wait_for("both results to be told", lambda: "action.rolled_back" in triage.types(number), 15)
+    wait_for("both results to be told", lambda: "action.rolled_back" in triage.types(number))
     server.stop()
 
 
@@ -78,13 +78,13 @@ def test_of_two_actions_the_first_is_undone_alone(triage: Installed) -> None:
     )
     before = server.files()
     triage.box.systemctl("start", server.name)
-    wait_for("it to fail in capture", lambda: server.state()["ActiveState"] == "failed", 15)
+    wait_for("it to fail in capture", lambda: server.state()["ActiveState"] == "failed")
     first = triage.incident(server)
     done = triage.apply(first, "--no-verify")  # the budget is capped; the first request still ends it
     assert done.code == 0, done
     capped = triage.actions(server)[0]["name"]
     server.crash()
-    wait_for("a second incident", lambda: len(triage.incidents(server)) == 2, 15)
+    wait_for("a second incident", lambda: len(triage.incidents(server)) == 2)
     second = triage.incidents(server)[1]["id"]
     triage.incident(server)
     done = triage.apply(second)

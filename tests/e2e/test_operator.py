@@ -20,7 +20,7 @@ def test_an_operators_job_during_an_apply_is_no_crash(triage: Installed, verb: s
     done: list[Result] = []
     asking = threading.Thread(target=lambda: done.append(triage.apply(number)))
     asking.start()
-    wait_for("it to load with the change", lambda: "--disable-cuda-graph" in ending(server), 30)
+    wait_for("it to load with the change", lambda: "--disable-cuda-graph" in ending(server))
     triage.box.systemctl(verb, server.name)
     asking.join(60)
     assert done, "the action does not end"

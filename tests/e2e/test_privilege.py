@@ -109,8 +109,8 @@ class Attacker:
         """Root has taken everything."""
         look = f'[ -z "$(ls {REQUESTS}/ 2>/dev/null)" ] && [ -z "$(ls {ROOTS_OWN}/claims)" ]'
         idle = "systemctl show -p ActiveState --value triage-apply.service"
-        wait_for("the spool to be empty", lambda: self.box.run(look, check=False).code == 0, 30)
-        wait_for("root to rest", lambda: self.box.run(idle).out.strip() in ("inactive", "failed"), 30)
+        wait_for("the spool to be empty", lambda: self.box.run(look, check=False).code == 0)
+        wait_for("root to rest", lambda: self.box.run(idle).out.strip() in ("inactive", "failed"))
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ class Mode:
             self.triage.box.systemctl("start", self.server.name)
         for number in range(1, requests + 1):
             self.server.generate(5, last if number == requests else "one two three")
-        wait_for(f"{self.server.name} to end", lambda: self.server.state()["ActiveState"] in ("failed", "inactive"), 20)
+        wait_for(f"{self.server.name} to end", lambda: self.server.state()["ActiveState"] in ("failed", "inactive"))
         self.server.behave(self.then)
 
     def apply(self, *more: str) -> Result:
@@ -81,7 +81,7 @@ class Mode:
     def taken_back(self) -> None:
         """The unit is as it was and runs as well as it did."""
         assert self.server.files() == self.before
-        wait_for("it to run on the old bytes", self.server.serves, 20)
+        wait_for("it to run on the old bytes", self.server.serves)
         assert "zzz-triage.conf" not in self.server.state()["DropInPaths"]
 
 
@@ -183,7 +183,7 @@ def test_a_server_that_takes_its_time_is_waited_for(modes: dict[str, Mode]) -> N
     assert "--disable-cuda-graph" in mode.server.argv()
     assert mode.result.code == 0, mode.result
     assert "77312 MiB of GPU memory is held by pid 999999, which is gone" in mode.result.err
-    wait_for("the soak to be over", lambda: mode.proof()["state"] == "window", 30)
+    wait_for("the soak to be over", lambda: mode.proof()["state"] == "window")
     assert "150 requests answered" in str(mode.proof()["text"])
 
 

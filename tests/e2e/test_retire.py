@@ -44,7 +44,7 @@ def test_an_upgrade_past_the_mend_and_a_crash_that_comes_back(patient: Installed
 
     box.run(f"cd {OWN}/lib/python3*/site-packages && mv sglang-0.5.12.dist-info sglang-0.5.15.dist-info")
     look_again(patient)
-    wait_for("the proposal", lambda: "workaround.retirable" in patient.types(number), 30)
+    wait_for("the proposal", lambda: "workaround.retirable" in patient.types(number))
     (item,) = patient.json("workarounds", "list", "--unit", server.name)["items"]
     assert "0.5.15 is installed" in item["retirable"]
 
@@ -53,7 +53,7 @@ def test_an_upgrade_past_the_mend_and_a_crash_that_comes_back(patient: Installed
     assert patient.state(number) == "mitigated", "resolved only when its window has passed"
     retired = patient.actions(server)[1]["name"]
     proof = f"select state from proof where action = '{retired}'"
-    wait_for("its soak", lambda: patient.query(proof)[0]["state"] in ("soak", "window"), 15)
+    wait_for("its soak", lambda: patient.query(proof)[0]["state"] in ("soak", "window"))
 
     again = put_back(patient, server)
     assert (again["kind"], again["name"]) == ("apply", f"{retired}-again")
@@ -66,7 +66,7 @@ def test_an_upgrade_past_the_mend_and_a_crash_that_comes_back(patient: Installed
     box.run(f"rm {server.path}.d/zzz-triage.conf && systemctl daemon-reload")
     look_again(patient)
     state = f"select state from action where name = '{again['name']}'"
-    wait_for("it to be closed", lambda: patient.query(state)[0]["state"] == "undone", 30)
+    wait_for("it to be closed", lambda: patient.query(state)[0]["state"] == "undone")
     closed = patient.actions(server)[-1]
     assert "removed by hand" in closed["text"]
     assert server.state()["InvocationID"] == invocation, "the unit was not touched"

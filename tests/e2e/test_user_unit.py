@@ -51,7 +51,7 @@ def test_a_users_unit_is_cured_and_the_cure_undone(triage: Installed) -> None:
         path: what for path, what in home.items() if "/sglang-own" in path
     }
     assert FLAG not in server.argv()
-    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone", 15)
+    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone")
     server.stop()
     other.stop()
 
@@ -63,7 +63,7 @@ def test_a_remedy_that_does_not_cure_is_rolled_back(triage: Installed) -> None:
     done = triage.apply(triage.incident(server))
     assert done.code == 4, done
     assert server.files() == before
-    wait_for("it to run on the old bytes", server.serves, 15)
+    wait_for("it to run on the old bytes", server.serves)
     assert FLAG not in server.argv()
     server.stop()
 
@@ -72,7 +72,7 @@ def test_a_crash_that_comes_back_takes_the_edit_away_unasked(triage: Installed) 
     """By the worker, which sees the unit only by what root passes on."""
     server = UserServer(triage.box, "ada", "hers-returns", 32111)
     comes_back(triage, server)
-    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone", 15)
+    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] == "undone")
     server.stop()
 
 

@@ -11,9 +11,9 @@ from tests.e2e.stories import comes_back
 def test_a_signature_that_comes_back_takes_the_edit_away(triage: Installed) -> None:
     server = Server(triage.box, "returns", 31700)
     number = comes_back(triage, server)
-    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] in ("undone", "rolled-back"), 15)
+    wait_for("the action to be undone", lambda: triage.actions(server)[0]["state"] in ("undone", "rolled-back"))
     asked = triage.actions(server)[-1]
     assert (asked["kind"], asked["target"]) == ("rollback", triage.actions(server)[0]["name"])
     assert triage.state(number) in ("open", "regressed")
-    wait_for("the operator to be told", lambda: "action.rolled_back" in triage.types(number), 15)
+    wait_for("the operator to be told", lambda: "action.rolled_back" in triage.types(number))
     server.stop()

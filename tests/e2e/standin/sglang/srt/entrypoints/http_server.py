@@ -112,9 +112,9 @@ class Ranks:
                     return
 
 
-# Run in a process of its own: says a word as the unit, leaves the unit's cgroup and keeps the port.
+# Run in a process of its own: says a word as the unit, leaves the unit's cgroup (and says so) and keeps the port.
 ORPHAN = """
-import ctypes, os, threading
+import ctypes, os, sys, threading
 ctypes.CDLL(None).prctl(15, b"sglang::orphan", 0, 0, 0)
 print("orphan: still here", flush=True)
 for base in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"):
@@ -124,12 +124,18 @@ for base in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd
             file.write("0")
     except OSError:
         continue
+os.close(int(sys.argv[1]))
 threading.Event().wait()
 """
 
 
 def fork_orphan(listener: int) -> None:
-    subprocess.Popen([sys.executable, "-c", ORPHAN], pass_fds=[listener], start_new_session=True)
+    """Return once it is out of the unit: the manager would end it with the rest, were the crash faster than it."""
+    here, there = os.pipe()
+    subprocess.Popen([sys.executable, "-c", ORPHAN, str(there)], pass_fds=[listener, there], start_new_session=True)
+    os.close(there)
+    os.read(here, 1)
+    os.close(here)
 
 
 def kill_process_tree(ranks) -> None:
