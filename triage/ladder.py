@@ -142,4 +142,4 @@ def _ask_for_a_name(ladder: Sequence[Mapping[str, Any]], at: int, passed: Sequen
 
 def _plain(title: str) -> str:
     """Titles of rungs for people begin so already."""
-    return title.removeprefix("By hand: ")
+    return title.removeprefix("By hand: ").removeprefix("By hand, ")

@@ -20,6 +20,7 @@ from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
 from triage.rulebase.lastgood import way_back
 from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
+from triage.rulebase.peers import followed
 from triage.rulebase.pins import asked, outside
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, KnownBad, RemedyText
@@ -39,7 +40,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     the log itself guesses, `meant`, may be captured. A rung that is called after what the log does not tell is left
     out, but where its edit needs that; one that `leads` goes before the others.
     Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
-    rung that says so goes before all, and of the others only those fit that look at the machine."""
+    rung that says so goes before all, and of the others only those fit that look at the machine. What other servers
+    have to follow is left to people, without its edits."""
     if flag := captures.get("flag"):
         captures = {**captures, "known_name": catalogue().meant(flag, crash.context.sglang_version) or ""}
     if field := captures.get("field"):
@@ -115,12 +117,12 @@ def fill(text: str, captures: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda found: clean(captures.get(found[1], "…")), text)
 
 
-def by_hand(title: str) -> str:
+def by_hand(title: str, where: str = "") -> str:
     """The title of a rung that triage cannot carry out says so, wherever it is told: page, terminal, alert, JSON."""
     if title.startswith("By hand"):
         return title
     plain = title[1:2].islower()  # `Install`, but not `CUDA`
-    return f"By hand: {title[:1].lower() if plain else title[:1]}{title[1:]}"
+    return f"By hand{', ' if where else ''}{where}: {title[:1].lower() if plain else title[:1]}{title[1:]}"
 
 
 def clean(text: str) -> str:
@@ -147,18 +149,22 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
     versions = fill(text.versions, captures) if text.versions else None
     if versions and text.kind == "install" and _PINNED.search(title) and (pins := asked(versions, release)):
         title, versions = f"{title} ({release} asks for {', '.join(pins)})", " ".join(pins)
+    found = tuple(edit for part in edits for edit in part if edit.name)  # '': the log did not tell it
+    told = any(PLACEHOLDER.search(str(edit.value)) for edit in text.edits)
+    where = followed(found, crash.context.flags, told=told)
+    kind, found = ("advice", ()) if where else (text.kind, found)  # no edits: it cannot be had by its name either
     return Remedy(
         id=text.id,
-        kind=text.kind,
-        title=title if text.kind in EDITABLE else by_hand(title),
+        kind=kind,
+        title=title if kind in EDITABLE else by_hand(title, where or ""),
         cost=fill(text.cost, captures),
         confirmed=text.confirmed,
-        edits=tuple(edit for part in edits for edit in part if edit.name),  # '': the log did not tell it
+        edits=found,
         versions=versions,
         known_bad=tuple(
             (bad.release, bad.why) for bad in text.known_bad if bad.release and _holds(bad, crash.context.flags)
         ),
-        applicable=text.kind in EDITABLE and blocked is None,
+        applicable=kind in EDITABLE and blocked is None,
         blocked_by=blocked,
         speed=text.speed,
     )
