@@ -84,6 +84,30 @@ def test_one_that_goes_on_after_all_has_recovered_by_each_road():
         assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.RECOVERED)
 
 
+def asked(path, ms):
+    return Said(f'[{stamp(ms)}] INFO:     10.1.0.9:521 - "POST /{path} HTTP/1.1" 200 OK', MAIN, ms)
+
+
+WEIGHTS = Said(f"[{stamp(50_000)} TP0] Update engine online from disk begin. avail mem=11.2 GB", RANKS[0], 50_000)
+
+
+@pytest.mark.parametrize(
+    ("sleep", "wake"),
+    [
+        (asked("release_memory_occupation", 50_000), "resume_memory_occupation"),
+        (asked("pause_generation", 50_000), "continue_generation"),
+        (WEIGHTS, None),
+    ],
+)
+@pytest.mark.parametrize("render", [story.as_json, story.as_text])
+def test_one_that_was_told_to_answer_nobody_does_not_hang_until_it_is_woken(render, sleep, wake):
+    lines = [*UP, sleep, *failing(30)]
+    assert crashes_of(render(lines)) == []
+    woken = [asked(wake, 900_000)] if wake else story.serving(900_000, 4)
+    (crash,) = crashes_of(render([*lines, *woken, *failing(30, began=1_000_000)]))
+    assert crash.root.cause.exception == "NoAnswer"
+
+
 def test_refusals_of_another_program_are_nobodys():
     lines = [said for said in failing(30) if " 503 " in said.text]
     assert lines

@@ -2,7 +2,8 @@
 
 In come the lines of one invocation that may tell it, and what shows that somebody works; out goes a `Sign`, once, when
 there were many over minutes. Called by `engine.runs`. One check that fails, or a dozen while steps go on, tells
-nothing: a long prefill does that. Nor does one of a server that is starting or was told to end.
+nothing: a long prefill does that. Nor does one of a server that is starting or was told to end, to pause or to sleep
+(a trainer does that), or that takes over new weights.
 """
 
 from __future__ import annotations
@@ -13,28 +14,46 @@ from triage.engine.kinds import HANG, Kind, Sign
 from triage.engine.milestones import Progress
 from triage.model import Phase, Role
 
-WORDS = ("Health check failed", '" 503 Service Unavailable')  # for the gate
+WORDS = (  # for the gate
+    *("Health check failed", '" 503 Service Unavailable'),
+    *("_memory_occupation HTTP/", "_generation HTTP/", "Update engine online from ", "Update weights "),
+)
+ASKED = "ion HTTP/"  # whatever a trainer asks for ends so, and nothing that a client does
 MANY = 8
 LONG = 180_000_000
 MANY_TIMELESS = 12
 _REFUSED = re.compile(r'.{0,80}"GET /health(?:_generate)? HTTP/1\.[01]" 503 Service Unavailable$')
+_SLEEP = ('"POST /release_memory_occupation HTTP/', '"POST /pause_generation HTTP/')
+_WAKE = ('"POST /resume_memory_occupation HTTP/', '"POST /continue_generation HTTP/')
+_WEIGHTS = re.compile(r"Update (?:engine online from \w+|weights) (?P<what>begin|end)\b")
 _WHY = "{} health checks in a row failed, and no step was made in between"
 
 
 class Hang:
     """The health checks that failed since somebody worked."""
 
-    __slots__ = ("_counts", "_since", "_told", "expecting")
+    __slots__ = ("_asleep", "_counts", "_since", "_told", "expecting")
 
     def __init__(self) -> None:
         self._counts = [0, 0]  # told by SGLang; refused: some servers write both of one check, some only one
         self._since: int | None = None
         self._told = False
+        self._asleep = False  # somebody wants it to answer nobody
         self.expecting = False  # a step would matter now
 
-    def work(self) -> None:
-        """A step was made, a request answered; a rank wrote something."""
+    def work(self, *, step: bool = False) -> None:
+        """A step was made, a request answered; a rank wrote something. `step`: no one that sleeps does that."""
         self._counts, self._since, self._told, self.expecting = [0, 0], None, False, False
+        self._asleep = self._asleep and not step
+
+    def asked(self, text: str) -> None:
+        """An answer with 200 to what a trainer may have asked for, or a rank's word of its weights."""
+        weights = _WEIGHTS.match(text)
+        if (weights is not None and weights["what"] == "begin") or any(path in text for path in _SLEEP):
+            self.work()
+            self._asleep = True
+        elif weights is not None or any(path in text for path in _WAKE):
+            self.work(step=True)
 
     def note(self, text: str, time: int | None, progress: Progress) -> Sign | None:
         """A line that may tell of a failed check."""
@@ -44,6 +63,8 @@ class Hang:
         if progress.phase is not Phase.SERVING:  # one that is starting answers nobody yet
             return None
         self.expecting = True
+        if self._asleep:
+            return None
         self._counts[not said] += 1
         self._since = self._since if self._since is not None else time
         count = max(self._counts)

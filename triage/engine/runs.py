@@ -15,6 +15,7 @@ from triage.engine.crashes import MAX_TEXT, corrected, kept
 from triage.engine.endings import Ending
 from triage.engine.entries import sign_entry
 from triage.engine.flow import WINDOW, Flow
+from triage.engine.hang import ASKED
 from triage.engine.invocation import Invocation
 from triage.engine.kinds import Kind, Sign
 from triage.engine.lanes import Lanes
@@ -50,13 +51,15 @@ class Run(Invocation):
             if text.find(" batch, #", 0, 80) < 0 and text.find(" batch. #", 0, 80) < 0:
                 return False
             if self._hang.expecting:
-                self._hang.work()
+                self._hang.work(step=True)
             self.progress.work(line)
             self._spoke, self._excerpt = True, None
         else:
             self.progress.answer(text)
             if self._hang.expecting:
                 self._hang.work()
+            if ASKED in text:
+                self._hang.asked(text)
             if self.progress.expecting or (self.plain and not self._spoke):
                 self.progress.answered(line)
         self.lanes.pass_by()
@@ -142,7 +145,7 @@ class Run(Invocation):
         elif self._verdict.pending and text.endswith('" 200 OK'):
             events += self._verdict.settle(lived=True)
         if self._hang.expecting and (parsed.rank or text.endswith('" 200 OK') or text.startswith(_STEPS)):
-            self._hang.work()
+            self._hang.work(step=text.startswith(_STEPS))
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
             self._excerpt = None
         taken, reports = self.lanes.feed(line, parsed, pid)
@@ -195,6 +198,8 @@ class Run(Invocation):
             self.lanes.meet(line.pid)
         if self.progress.note(text, line):
             self._burst.came(self.lanes.serial)
+        if text.startswith("Update "):
+            self._hang.asked(text)
         return events if mark in (None, "server_args") else events + self._verdict.settle()
 
     def _another(self, line: Line, text: str) -> None:
@@ -223,7 +228,7 @@ class Run(Invocation):
         """A plain file goes on with the next start."""
         before = self.progress
         self.ending, self.progress, self.lanes, self._flow = Ending(), Progress(), Lanes(whole=True), Flow()
-        self._hang.work()
+        self._hang.work(step=True)
         self.progress.inherit(before)
         self._burst.ending, self._burst.progress = self.ending, self.progress
         self._burst.tags = self.lanes.tags
