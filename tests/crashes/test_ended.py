@@ -158,6 +158,18 @@ def test_supervisord_has_levels_of_its_own(level):
     [
         "sglang-1 exited with code 0",
         "redis-1 exited with code 137",
+        "sglang-1 exited with code 143",
+        "sglang-exporter-1 exited with code 137",
+        "sglang-bench-1 exited with code 1",
+        "PM2 log: App [redis-sgl-cache:0] exited with code [1] via signal [SIGKILL]",
+        "build.sh: line 9:  4711 Killed                  rsync -a /srv/models /mnt/sglang",
+        "run.sh: line 9:  4711 Hangup                  sglang serve --tp 8",
+        "Gracefully stopping... (press Ctrl+C again to force)\nsglang-1 exited with code 137",
+        "PM2      | Stopping app:sglang id:0\nPM2      | App [sglang:0] exited with code [0] via signal [SIGKILL]",
+        "srun: forcing job termination\nsrun: error: gpu-ash: task 0: Killed",
+        "slurmstepd: error: *** STEP 71.0 ON gpu-ash CANCELLED AT 2026-11-29T12:09 ***\n"
+        "srun: error: gpu-ash: task 0: Killed\nsrun: error: gpu-ash: task 0: Exited with exit code 137",
+        "    State:          Running\n    Last State:     Terminated\n      Reason:       OOMKilled",
         "build.sh: line 9:  4711 Killed                  nvcc -c a.cu",
         "build.sh: Zeile 9:  4711 Getötet                 nvcc -c a.cu",
         "run.sh: Zeile 9:  4711 Beendet                 sglang serve --tp 8",
@@ -177,6 +189,20 @@ def test_supervisord_has_levels_of_its_own(level):
 )
 def test_other_ends_are_no_crash(last):
     assert crashes_of(UP + f"{last}\n".encode()) == []
+
+
+def test_a_stop_that_was_asked_for_after_it_died_excuses_nothing():
+    late = (
+        "srun: error: gpu-ash: task 0: Killed\nslurmstepd: error: *** STEP 7.0 ON ash CANCELLED AT 2026-11-29T12 ***\n"
+    )
+    (crash,) = crashes_of(UP + late.encode())
+    assert crash.root.cause.exception == "SIGKILL"
+
+
+def test_a_stop_long_ago_excuses_nothing():
+    again = story.as_text(story.serving(600_000, 4))
+    (crash,) = crashes_of(UP + b"Gracefully stopping...\n" + again + b"sglang-1 exited with code 137\n")
+    assert crash.root.cause.exception == "SIGKILL"
 
 
 def test_what_was_killed_has_nothing_to_tell_if_the_server_goes_on():

@@ -18,6 +18,7 @@ from triage.engine.lanes import Lanes
 from triage.engine.margin import Margin
 from triage.engine.milestones import Progress
 from triage.engine.records import Records
+from triage.engine.starters import Starter
 from triage.engine.verdict import Verdict
 from triage.model import Change, Context, Crash, CrashEvent, Grade
 
@@ -40,6 +41,7 @@ class Invocation:
         "_records",
         "_shared",
         "_spoke",
+        "_starter",
         "_verdict",
         "ending",
         "group",
@@ -67,6 +69,7 @@ class Invocation:
         self._elder: int | None = None  # in a plain file: who printed flags before that one
         self._flow = Flow()
         self._hang = Hang()
+        self._starter = Starter()
         self._verdict = Verdict()
         self._late: tuple[Ending, Crash | None, bool] | None = None  # an end whose result the manager did not tell yet
         self._shared: int | None = None  # when a crash ended that was told of another node of the unit

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triage.engine import signs
+from triage.engine import signs, starters
 from triage.engine.burst import GROUP_QUIET
 from triage.engine.crashes import MAX_TEXT, corrected, kept
 from triage.engine.endings import Ending
@@ -22,6 +22,7 @@ from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import KERNEL_WORDS, Word, dumped, read_kernel
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
+from triage.engine.starters import Starter
 from triage.engine.tracelines import stack_line
 from triage.model import Change, CrashEvent, Grade, Line, Outcome, Phase, Role
 
@@ -167,7 +168,10 @@ class Run(Invocation):
             kernel = read_kernel(text)  # a copy of the kernel's log, or one pasted into this one
             return events + self.add_sign(line, kernel, text, doubtful=self._spoke) if kernel is not None else events
         sign = signs.read(text) or (None if self.failing else self._hang.note(text, self._burst.time, self.progress))
-        if sign is not None and sign.name == "check" and parsed.level != "CRITICAL":
+        if sign is not None and sign.name in starters.SAID:
+            self._excerpt = None if sign.name == starters.STOP else self._excerpt
+            sign = self._starter.heard(sign, self._burst.time, self.lanes.serial)
+        elif sign is not None and sign.name == "check" and parsed.level != "CRITICAL":
             sign = None  # glog marks it; without its mark it is a part of some exception's message
         elif sign is not None and sign.name == "usage" and parsed.headed and self.progress.started:
             sign = None  # argparse writes no records, and nothing once the flags are known: this quotes somebody
@@ -229,6 +233,7 @@ class Run(Invocation):
         before = self.progress
         self.ending, self.progress, self.lanes, self._flow = Ending(), Progress(), Lanes(whole=True), Flow()
         self._hang.work(step=True)
+        self._starter = Starter()
         self.progress.inherit(before)
         self._burst.ending, self._burst.progress = self.ending, self.progress
         self._burst.tags = self.lanes.tags

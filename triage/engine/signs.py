@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from triage.engine import leads, starters
 from triage.engine.kinds import Kind, Sign, signal_word
-from triage.engine.starters import FAULTS, killed
+from triage.engine.starters import COMMAND, FAULTS, killed
 from triage.model import Role
 
 _DIED = "the parent saw a process of the server end"
@@ -202,9 +202,9 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
         _exited,
     ),
     # bash of a script, of a job; zsh
-    ("Killed  ", _JOB + r"Killed {2,}(?:\(core dumped\) )?[^'\"={}]{0,200}\bsgl.*", killed),
-    ("killed  ", r"(?:\[\d+\] +[-+]? *\d+ |zsh: )killed {2,}[^'\"={}]{0,200}\bsgl.*", killed),
-    ("Segmentation fault  ", _JOB + r"(?P<what>Segmentation fault) {2,}[^'\"={}]{0,200}\bsgl.*", _shell),
+    ("Killed  ", _JOB + r"Killed {2,}(?:\(core dumped\) )?" + COMMAND, killed),
+    ("killed  ", r"(?:\[\d+\] +[-+]? *\d+ |zsh: )killed {2,}" + COMMAND, killed),
+    ("Segmentation fault  ", _JOB + r"(?P<what>Segmentation fault) {2,}" + COMMAND, _shell),
     (
         "TCPStore",
         _BEFORE + r"(?:sendBytes failed|recvValue failed|\"should dump\" flag|Broken pipe)",
@@ -235,7 +235,7 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ("Segfault encountered", r"!+ Segfault encountered !+", _native("SIGSEGV", "a native handler wrote it")),
     (
         "Segmentation fault",
-        r"(?:\*+ )?(?:Process received signal )?Segmentation fault",
+        r"(?:\*+ )?(?:Process received signal )?Segmentation fault(?! (?:count|handler))",
         _native("SIGSEGV", "the shell's or a handler's word"),
     ),
     (

@@ -1,8 +1,8 @@
 """The word of whoever started the server, for its end: shells, compose, Kubernetes, slurm, MPI, pm2, Ray, supervisord.
 
 A table for `engine.signs`, which reads it line by line. Such a word counts only where the log holds nothing else
-(`engine.burst`). It must not take the end of another program for the server's: where a line names a program, it has to
-be one that may be SGLang.
+(`engine.burst`), and nobody had asked for the end (`Starter`). It must not take the end of another program for the
+server's: where a line names a program, it has to be one that may be SGLang.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ from triage.engine.kinds import Kind, Sign, signal_word
 from triage.model import Role
 
 KILLED = "killed"  # the name of these signs
+STOP = "stop"  # somebody asked it to end the server
+ALIVE = "alive"  # a container runs: the reason of an end that is told below is that of its life before
+SAID = (KILLED, STOP, ALIVE)
+DRAIN = 300_000_000  # from the word to the end of what would not end
+_NEAR = 8  # lines of one container's description
 LIMIT = "RuntimeLimit"
 _CHILD = "ChildDied"
 _WHY = "the word of whoever started it, for its end"
@@ -41,15 +46,19 @@ _WORDS = {
 Maker = Callable[[re.Match[str], str], Sign]
 
 
-def killed(match: re.Match[str], text: str) -> Sign:
+def killed(match: re.Match[str], text: str) -> Sign | None:
     """A shell's 'Killed', compose's 'sglang-1 exited with code 137', Kubernetes' 'OOMKilled'."""
     code = int(match.groupdict().get("code") or 128 + 9)
     word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
-    return told("HostOutOfMemory" if "OOM" in text else word, text)
+    return None if word in _ASKED else told("HostOutOfMemory" if "OOM" in text else word, text)
 
 
 def told(word: str, text: str) -> Sign:
     return Sign(KILLED, Kind.CASCADE, Role.CASCADE, word, text.strip(), _WHY, None, True)
+
+
+def _only(name: str) -> Maker:
+    return lambda _match, text: Sign(name, Kind.CASCADE, Role.NOISE, name, text.strip(), _WHY)
 
 
 def _as(word: str) -> Maker:
@@ -81,16 +90,23 @@ def _job(match: re.Match[str], text: str) -> Sign | None:
     return None if word is None or word in _ASKED else told(word, text)
 
 
-_BASH = (
-    r"[\w./-]{1,80} ?: ?[^\W\d][\w.]{0,20} ?\d+ ?: +\d+ (?P<what>[^\s'\"={}\d][^'\"={}\d]{1,40}?) {2,}"
-    r"[^'\"={}]{0,200}\bsgl.*"
+# A command that names SGLang, and is none that copies or looks at its files.
+COMMAND = (
+    r"(?! *(?:\S{0,200}/)?(?:aws|cat|cp|curl|dd|du|find|git|grep|gzip|hf|huggingface-cli|less|mv|nvcc|pip|pytest|"
+    r"rclone|rm|rsync|scp|tail|tar|wget|zstd) )[^'\"={}]{0,200}\bsgl.*"
 )
+_BASH = r"[\w./-]{1,80} ?: ?[^\W\d][\w.]{0,20} ?\d+ ?: +\d+ (?P<what>[^\s'\"={}\d][^'\"={}\d]{1,40}?) {2,}" + COMMAND
 _SLURM = r"(?:\[[\d:T. -]{8,40}\] )?(?:srun|slurmstepd(?:-[\w.-]{1,80})?): (?:error: )?"
-_NAME = r"[\w./:-]{0,80}sgl[\w./:-]{0,80}"
+# A container or a program that is called after what it stands beside.
+_OTHERS = (
+    r"(?![\w./:-]{0,80}(?<![a-z])(?:bench(?:mark)?|cache|client|dashboard|db|exporter|grafana|init|loadgen|metrics|nginx|"
+    r"otel|postgres|prometheus|proxy|redis|sidecar|ui|web|webui)(?![a-z]))"
+)
+_NAME = rf"{_OTHERS}[\w./:-]{{0,80}}sgl[\w./:-]{{0,80}}"
 # As in engine.signs: anchor, expression, what to make of it. An anchor with one of `gate.PIECES` in it costs no search.
 LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] = (
     ("Killed", r"(?: *(?:- )?[Rr]eason: +)?(?:OOM)?Killed$", killed),
-    (" exited with code ", r"[\w.-]{0,80}sgl[\w.-]{0,80} exited with code (?P<code>[1-9]\d{0,2})$", killed),
+    (" exited with code ", rf"{_NAME} exited with code (?P<code>[1-9]\d?\d?)$", killed),
     ("sglang.launch_server", _BASH, _job),
     ("sglang serve", _BASH, _job),
     ("error: Detected ", _SLURM + r"Detected [1-9]\d* oom[_-]kill event", _as("HostOutOfMemory")),
@@ -101,6 +117,15 @@ LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] 
         _task,
     ),
     ("error: *** ", _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON .* DUE TO TIME LIMIT", _as(LIMIT)),
+    ("error: *** ", _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,200} CANCELLED AT \S+ \*\*\*$", _only(STOP)),
+    ("srun: forcing job", r"srun: forcing job termination", _only(STOP)),
+    ("racefully ", r"(?:\x1b\S* ?|\^C)?Gracefully [Ss]topping\.\.\.", _only(STOP)),
+    (
+        "Stopping ",
+        rf"(?:PM2 +(?:log:|\|) )?Stopping app:{_NAME}|(?:\S+ +){{1,6}}Stopping container {_NAME}",
+        _only(STOP),
+    ),
+    ("State: ", r" *State: +Running$", _only(ALIVE)),
     ("error: *** ", _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON .* DUE TO NODE FAILURE", _as(_CHILD)),
     (
         "exited on signal ",
@@ -130,3 +155,31 @@ LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] 
     ("failed liveness probe", rf"(?:\S+ +)*Container {_NAME} failed liveness probe, will be restarted", _as(_CHILD)),
     ("was low on resource: ", rf"(?:\S+ +)*The node was low on resource: .*Container {_NAME} was using", _as(_CHILD)),
 )
+
+
+class Starter:
+    """What it said of one invocation before the line that is read now."""
+
+    __slots__ = ("_alive", "_asked")
+
+    def __init__(self) -> None:
+        self._alive: int | None = None  # serial of the line
+        self._asked: int | None = None  # when, -1 without a time
+
+    def heard(self, sign: Sign, time: int | None, serial: int) -> Sign | None:
+        """One of these signs: itself, if the server's end is a failure by it."""
+        if sign.name == STOP:
+            self._asked = time if time is not None else -1
+        elif sign.name == ALIVE:
+            self._alive = serial
+        elif sign.name != KILLED or not (self._stopped(time) or self._lives(sign, serial)):
+            return sign
+        return None
+
+    def _stopped(self, time: int | None) -> bool:
+        if self._asked is None:
+            return False
+        return time is None or self._asked < 0 or time - self._asked <= DRAIN
+
+    def _lives(self, sign: Sign, serial: int) -> bool:
+        return self._alive is not None and serial - self._alive <= _NEAR and "Reason: " in sign.message
