@@ -66,6 +66,22 @@ def test_flags_are_spelled_for_the_release() -> None:
     assert named(crash(link("ValueError", "cuda graph max bs is 7"), release="0.5.10")) == ("--cuda-graph-max-bs",)
 
 
+@pytest.mark.parametrize(
+    ("flags", "title"),
+    [
+        ({"page_size": "1", "enable_mixed_chunk": "True"}, "--page-size (now 1), --enable-mixed-chunk"),
+        ({"page_size": "None"}, "--page-size, --enable-mixed-chunk"),
+        ({}, "--page-size, --enable-mixed-chunk"),
+    ],
+)
+def test_a_flag_is_named_with_its_value_in_force(tmp_path: Path, flags: dict[str, str], title: str) -> None:
+    rung = "{id: look, kind: advice, title: 'Look at {checked}', cost: some, confirmed: false}"
+    write(tmp_path, "moon", rule("{exception: ValueError, message: herons}", f"remedies:\n  - {rung}\n"))
+    made = crash(link("ValueError", "herons want page_size 64 and enable_mixed_chunk"), flags=flags)
+    (offered,) = book(tmp_path).match(made)[0].remedies
+    assert offered.title == f"By hand: look at {title}"
+
+
 def test_a_rung_is_offered_only_where_something_is_named(tmp_path: Path) -> None:
     rung = "{id: look, kind: advice, title: 'Look at {checked}', cost: some, confirmed: false}"
     write(tmp_path, "one", rule("{message: heron}", f"remedies: [{rung}]\n"))

@@ -51,7 +51,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     captures["silent"] = ", ".join(crash.suspects)
     titles = "".join(text.title for text in ladder)
     if "{checked}" in titles:
-        captures["checked"] = ", ".join(named(crash))
+        captures["checked"] = ", ".join(_in_force(name, crash) for name in named(crash))
     if "{part}" in titles:
         captures["part"] = failed_part(crash)
     if "{named_part}" in titles:
@@ -69,6 +69,13 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     if (other := elsewhere(crash)) is not None:
         remedies = [_first(other), *(_unfit(remedy, other.why) for remedy in remedies)]
     return tuple(sorted(remedies, key=lambda one: one.blocked_by is not None))
+
+
+def _in_force(name: str, crash: Crash) -> str:
+    """A flag with its value in this server, where the log told one: which way to turn it is for the reader to see."""
+    declared = catalogue().newest(name) if name.startswith("--") else None
+    value = crash.context.flags.get(declared.dest, "") if declared and declared.takes != "nothing" else ""
+    return f"{name} (now {clean(value)[:40]})" if value.strip("'\"") not in NOT_SET else name
 
 
 def _missing(crash: Crash) -> str:
