@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.store.made import REMEDY, SECOND, T0, UNIT, closed, made_finding, made_result, record
+from triage.actionmodel import ActionState, Level, Plan
 from triage.autonomy import Deciding, Facts, level_of, objections, open_window
 from triage.document import finding_document
-from triage.model import ActionState, Finding, Grade, InputError, Level, Outcome, Pending, Plan, Refused, UnitEnd
+from triage.model import Finding, Grade, InputError, Outcome, Pending, Refused, UnitEnd
 from triage.settings import Autonomy, AutonomyRule, load_settings
 from triage.store import IncidentRow, Store, Verdict
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from triage.actionmodel import ActionState, Plan, Tried
 from triage.ladder import check_evidence, failed_before, first_plan, known_bad, opposed
-from triage.model import ActionState, Plan, Refused, Tried
+from triage.model import Refused
 from triage.units.edits import DoesNotFit
 
 SPEED = "the mem fraction 1.15 is outside the pattern"

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.fixtures import remedy
-from triage.model import ActionState, Edit, Remedy, Tried, Unit, UnitFile
+from triage.actionmodel import ActionState, Tried, Unit, UnitFile
+from triage.model import Edit, Remedy
 from triage.search import next_value, searched
 from triage.units.edits import DoesNotFit, Draft, draft
 from triage.units.unitfile import effective

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from triage.model import ActionResult, ActionState, Edit, Refused, Request, Unit, UnitFile
+from triage.actionmodel import ActionResult, ActionState, Request, Unit, UnitFile
+from triage.model import Edit, Refused
 from triage.units.dropin import files_digest
 from triage.units.servers import find_servers, release
 from triage.units.systemctl import State

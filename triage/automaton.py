@@ -38,7 +38,7 @@ class Spots:
 
     def __init__(self, words: Sequence[str], pieces: Sequence[str] = ()) -> None:
         self._letters = tuple(word.encode() for word in words if len(word) == 1)
-        rest = (word for word in words if len(word) > 1 and not any(piece in word for piece in pieces))
+        rest = (word for word in words if len(word) > 1 and not any(map(word.__contains__, pieces)))
         every = (*pieces, *rest)
         parts = -(-len(every) // FAST) or 1
         self._pieces = [_seek(every[n::parts]) for n in range(parts)]

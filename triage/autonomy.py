@@ -15,8 +15,9 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
+from triage.actionmodel import Level, Plan
 from triage.ladder import check_evidence, first_plan
-from triage.model import Busy, Level, Pending, Plan, Refused, TriageError
+from triage.model import Busy, Pending, Refused, TriageError
 from triage.poison import check_poison
 from triage.rulebase.rule import Rule
 from triage.settings import WINDOW, Autonomy

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from triage.model import Edit, Plan, Refused, Remedy
+from triage.actionmodel import Plan
+from triage.model import Edit, Refused, Remedy
 from triage.units.edits import DoesNotFit, Draft, given, instruction, spellings
 from triage.units.flagfile import FlagFile
 from triage.units.flags import NUMBER

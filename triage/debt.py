@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from triage.model import ActionState, TriageError
+from triage.actionmodel import ActionState
+from triage.model import TriageError
 from triage.rulebase.releases import release_key
 from triage.rulebase.rule import Rule
 from triage.store import ActionRow, Retirement, Store

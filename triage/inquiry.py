@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from triage.actionmodel import Unit
 from triage.actions import asking
 from triage.actions.spool import Spool
-from triage.model import Pending, Refused, Unit
+from triage.model import Pending, Refused
 from triage.rulebase.parser import Parser
 
 PATIENCE = 90.0  # seconds; an import of SGLang alone takes 25

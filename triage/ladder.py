@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from triage.model import ActionState, Busy, Pending, Plan, Refused, Tried
+from triage.actionmodel import ActionState, Plan, Tried
+from triage.model import Busy, Pending, Refused
 from triage.units.dropin import NOT_SET
 from triage.units.edits import DoesNotFit
 

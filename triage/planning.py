@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from triage.actionmodel import Plan, Unit
 from triage.actions.address import Kind
 from triage.actions.ledger import Ledger
 from triage.actions.policy import Policy
@@ -24,18 +25,7 @@ from triage.configured import configured, logged_beside, noted
 from triage.document import find_remedy
 from triage.inquiry import PATIENCE, Inquiry, unasked
 from triage.ladder import failed_before, known_bad, opposed
-from triage.model import (
-    EMPTY,
-    NotPermitted,
-    Pending,
-    Plan,
-    Refused,
-    Remedy,
-    TriageError,
-    Unit,
-    Unreachable,
-    Verify,
-)
+from triage.model import EMPTY, NotPermitted, Pending, Refused, Remedy, TriageError, Unreachable, Verify
 from triage.remedy import as_it_stands, plan, plan_rollback
 from triage.rulebase.hints import hinted
 from triage.rulebase.parser import Parser

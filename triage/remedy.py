@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from triage.actionmodel import Plan, Unit
 from triage.actions.policy import Policy
-from triage.model import EMPTY, Edit, Plan, Refused, Remedy, Unit
+from triage.model import EMPTY, Edit, Refused, Remedy
 from triage.units.arithmetic import satisfied
 from triage.units.directives import Value, held_as, in_words
 from triage.units.dropin import (

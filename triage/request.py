@@ -19,24 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from triage.actionmodel import ActionResult, ActionState, Plan, Request
 from triage.actions import durable
 from triage.actions.spool import Spool
 from triage.debt import UNKNOWN
 from triage.inquiry import PATIENCE
-from triage.model import (
-    ActionResult,
-    ActionState,
-    Busy,
-    Damaged,
-    NotPermitted,
-    Pending,
-    Plan,
-    Refused,
-    Remedy,
-    Request,
-    TriageError,
-    Unreachable,
-)
+from triage.model import Busy, Damaged, NotPermitted, Pending, Refused, Remedy, TriageError, Unreachable
 from triage.planning import LONG_AGO, PATH_UNIT, Planner
 from triage.settings import Settings
 from triage.store import ActionRow, IncidentRow, Store, WantedRollback

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from triage.model import ActionState, Edit, Remedy, Tried
+from triage.actionmodel import ActionState, Tried
+from triage.model import Edit, Remedy
 from triage.units.edits import SEARCH, DoesNotFit, Draft, fields, present_value
 from triage.units.flags import NUMBER
 

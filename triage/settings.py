@@ -27,7 +27,8 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from triage.model import InputError, Level
+from triage.actionmodel import Level
+from triage.model import InputError
 from triage.shipped import is_checkout
 
 ETC = Path("/etc/triage")

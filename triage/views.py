@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from triage.actionmodel import Owner, Unit
 from triage.actions import asking, durable
 from triage.actions.described import loaded_of, state_of, unit_of
 from triage.actions.spool import Spool
-from triage.model import Owner, Pending, Refused, Unit, Unreachable
+from triage.model import Pending, Refused, Unreachable
 from triage.units.flagfile import FlagFile
 from triage.units.processes import Leftover
 from triage.units.systemctl import Loaded, State

@@ -13,8 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from triage.actionmodel import ActionResult
 from triage.channels import Channel, Message
-from triage.model import ActionResult, Busy, Pending, TriageError
+from triage.model import Busy, Pending, TriageError
 from triage.prover import Prover
 from triage.store import DueDelivery, Pruned, Store, WantedRollback
 

@@ -14,19 +14,9 @@ from click.testing import Result
 
 from tests.store.made import HOST, REMEDY, T0, UNIT, closed, made_finding, record
 from triage import cli
+from triage.actionmodel import ActionState
 from triage.document import find_remedy
-from triage.model import (
-    ActionState,
-    Busy,
-    Damaged,
-    Edit,
-    InputError,
-    NotPermitted,
-    Outcome,
-    Refused,
-    Unreachable,
-    Verify,
-)
+from triage.model import Busy, Damaged, Edit, InputError, NotPermitted, Outcome, Refused, Unreachable, Verify
 from triage.request import Requester
 from triage.settings import load_settings
 from triage.store import ProofRow, ProofState, Store, WantedRollback

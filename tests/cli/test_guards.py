@@ -10,7 +10,8 @@ import pytest
 from click.testing import Result
 
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, record
-from triage.model import ActionState, Refused, Verify
+from triage.actionmodel import ActionState
+from triage.model import Refused, Verify
 from triage.settings import Guards
 from triage.store import Store
 

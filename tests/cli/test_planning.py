@@ -10,7 +10,8 @@ import pytest
 
 from tests.cli.conftest import Type
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, record
-from triage.model import ActionState, Edit, Finding, Plan, Refused, Unit, UnitFile
+from triage.actionmodel import ActionState, Plan, Unit, UnitFile
+from triage.model import Edit, Finding, Refused
 from triage.request import Requester
 from triage.settings import load_settings
 from triage.store import Store

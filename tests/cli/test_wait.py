@@ -11,8 +11,9 @@ import pytest
 from click.testing import Result
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, record
+from triage.actionmodel import ActionState
 from triage.cli import applying as commands
-from triage.model import ActionState, RollbackFailed, Unreachable, VerificationFailed, Verify
+from triage.model import RollbackFailed, Unreachable, VerificationFailed, Verify
 from triage.settings import Guards
 from triage.store import Store
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from triage.actionmodel import ActionResult, ActionState, Plan, Request, Step, StepState
 from triage.dashboard.desk import UnitState
 from triage.model import (
-    ActionResult,
-    ActionState,
     Change,
     Context,
     Crash,
@@ -29,15 +28,11 @@ from triage.model import (
     Near,
     Outcome,
     Phase,
-    Plan,
     Refused,
     Remedy,
-    Request,
     Role,
     Severity,
     Signature,
-    Step,
-    StepState,
     UnitEnd,
 )
 from triage.settings import Guards

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import UNIT, MadeHands, result
+from triage.actionmodel import ActionState
 from triage.dashboard.events import Pulse
-from triage.model import ActionState
 from triage.store import Counter, Store
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

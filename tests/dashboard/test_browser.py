@@ -20,8 +20,8 @@ import uvicorn
 
 from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import MadeHands, result, units
+from triage.actionmodel import ActionState
 from triage.dashboard.app import create_app
-from triage.model import ActionState
 from triage.rulebase.rule import Rule, Rules
 from triage.rulebase.shelf import InForce
 from triage.settings import Settings, Web

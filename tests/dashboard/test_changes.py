@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import BASE, NOW, TOKEN, Clock, form
 from tests.dashboard.made import MadeHands, result
-from triage.model import ActionState, InputError
+from triage.actionmodel import ActionState
+from triage.model import InputError
 from triage.settings import Settings, Web
 from triage.store import IncidentState, Store
 

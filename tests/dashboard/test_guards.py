@@ -7,7 +7,8 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import NOW, form
 from tests.dashboard.made import UNIT, result
-from triage.model import ActionState, Refused
+from triage.actionmodel import ActionState
+from triage.model import Refused
 from triage.settings import Guards
 from triage.store import Store
 

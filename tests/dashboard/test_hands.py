@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import TOKEN, form
 from tests.dashboard.made import UNIT
-from triage.model import ActionState
+from triage.actionmodel import ActionState
 from triage.request import Requester
 from triage.settings import Settings
 from triage.store import Store

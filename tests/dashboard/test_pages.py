@@ -13,7 +13,8 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import NOW, TOKEN
 from tests.dashboard.made import DFLASH, HOSTILE, MESSAGE, SECOND, UNIT, MadeHands, finding, record, result
-from triage.model import ActionState, Line, Origin, Outcome, Pending, Plan, Unreachable
+from triage.actionmodel import ActionState, Plan
+from triage.model import Line, Origin, Outcome, Pending, Unreachable
 from triage.rulebase.rule import Rule, Rules
 from triage.rulebase.shelf import InForce
 from triage.store import Store

@@ -7,8 +7,9 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.conftest import NOW, TOKEN, form
 from tests.dashboard.made import DFLASH, NO_GRAPH, SECOND, UNIT, MadeHands, result
+from triage.actionmodel import ActionState, Level
 from triage.autonomy import plan_facts
-from triage.model import ActionState, Level, Verify
+from triage.model import Verify
 from triage.settings import Guards
 from triage.store import Decision, Store, Verdict
 

@@ -34,13 +34,13 @@ DIGESTS = """
 import json, sys
 from triage.units import dropin, systemctl, unitfile
 from triage.actions import ledger
-from triage import model
+from triage import actionmodel, model
 fields = json.load(sys.stdin)
 edits = tuple(model.Edit(**edit) for edit in fields["edits"])
 unit = systemctl.Systemd().read_unit(fields["unit"])
 seen, result = unitfile.unit_digest(unit), "0" * 64
 try:
-    request = model.Request(**{**fields, "edits": edits, "seen_digest": seen, "result_digest": result})
+    request = actionmodel.Request(**{**fields, "edits": edits, "seen_digest": seen, "result_digest": result})
     known = dropin.standing(ledger.Ledger(ledger.Path("/var/lib/triage-apply")).results(), unit.name)
     result = unitfile.digest(dropin.render(unit, known.actions, dropin.in_force(request)).text)
 except Exception as error:

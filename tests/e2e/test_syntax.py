@@ -7,8 +7,9 @@ import json
 from tests.e2e.box import Box
 from tests.remedy.fixtures import DISABLE_GRAPH, UNITS, planned, with_file
 from tests.remedy.test_units import case, changed, read, worked_out
+from triage.actionmodel import Unit, UnitFile
 from triage.actions.compare import mismatch
-from triage.model import Edit, Unit, UnitFile
+from triage.model import Edit
 from triage.units.directives import HELD, held_as
 from triage.units.edits import apply_edit, draft
 from triage.units.flags import served

@@ -21,10 +21,11 @@ from tests.crashes.scanning import crashes_of
 from tests.crashes.story import FAILED, MAIN, RUN, UNIT, Said, stamp
 from tests.remedy.fixtures import unit as made_unit
 from tests.test_autonomy import FakeHands
+from triage.actionmodel import Level
 from triage.actions import wire
 from triage.autonomy import Deciding
 from triage.diagnose import diagnose
-from triage.model import Change, Edit, Finding, FindingEvent, Level, Refused, Remedy, TriageError
+from triage.model import Change, Edit, Finding, FindingEvent, Refused, Remedy, TriageError
 from triage.remedy import plan
 from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.rulefile import rule_folders

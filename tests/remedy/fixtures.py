@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from triage.model import Edit, Plan, Remedy, Unit, UnitFile
+from triage.actionmodel import Plan, Unit, UnitFile
+from triage.model import Edit, Remedy
 from triage.remedy import plan
 from triage.units.dropin import Standing
 from triage.units.unitfile import drop_in_path

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.remedy.fixtures import DISABLE_GRAPH, UNITS, remedy
+from triage.actionmodel import Plan, Request, Unit
 from triage.actions.carry import Carrier
 from triage.actions.ledger import Ledger, Record
 from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof, Report
-from triage.model import Edit, Plan, Refused, Request, Unit
+from triage.model import Edit, Refused
 from triage.remedy import plan, plan_rollback
 from triage.units.dropin import standing
 from triage.units.processes import Leftover

@@ -12,10 +12,11 @@ import pytest
 
 from tests.remedy.fixtures import DISABLE_GRAPH, remedy
 from tests.remedy.machine import UNIT, Machine, as_request
+from triage.actionmodel import ActionState, Request
 from triage.actions import apply
 from triage.actions.ledger import Ledger, Record
 from triage.actions.spool import Spool
-from triage.model import ActionState, Refused, Request
+from triage.model import Refused
 from triage.remedy import plan
 from triage.shipped import shipped
 from triage.units.dropin import Standing

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from triage.actionmodel import Unit, UnitFile
 from triage.actions import asking
 from triage.actions.asking import ANSWERS, ASKS, answer_all, asked, filed, load, take_asks, transient
 from triage.actions.spool import Spool
 from triage.inquiry import Inquiry
-from triage.model import Edit, Pending, Refused, Remedy, Unit, UnitFile
+from triage.model import Edit, Pending, Refused, Remedy
 from triage.remedy import plan
 from triage.rulebase.parser import Parser
 from triage.rulebase.spelling import respelled

@@ -9,10 +9,11 @@ import pytest
 
 from tests.remedy.fixtures import DISABLE_GRAPH
 from tests.remedy.machine import NOW, UNIT, USELESS, Machine
+from triage.actionmodel import ActionResult, ActionState, Request, StepState
 from triage.actions.policy import Policy
 from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof
-from triage.model import ActionResult, ActionState, Damaged, Edit, Refused, Request, StepState
+from triage.model import Damaged, Edit, Refused
 from triage.units.dropin import standing
 
 CAP = Edit("cap-flag", "--speculative-dflash-block-size", 4)

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.fixtures import DISABLE_GRAPH, unit
+from triage.actionmodel import Unit, UnitFile
 from triage.actions.policy import Policy
-from triage.model import Edit, Refused, Unit, UnitFile
+from triage.model import Edit, Refused
 from triage.units.edits import Change, DoesNotFit, apply_edit, apply_edits, draft, with_present
 from triage.units.launch import find
 from triage.units.unitfile import effective

@@ -23,9 +23,10 @@ import pytest
 from tests.remedy.fixtures import DISABLE_GRAPH
 from tests.remedy.machine import UNIT, USELESS, FakeProof, Machine, as_request
 from tests.store.made import closed, made_finding, record
+from triage.actionmodel import ActionResult, ActionState, Plan
 from triage.actions.probe import Answer
 from triage.debt import EVERY, Collector
-from triage.model import ActionResult, ActionState, Edit, Plan, TriageError, Unreachable
+from triage.model import Edit, TriageError, Unreachable
 from triage.remedy import plan_rollback
 from triage.request import ABANDONED, Requester
 from triage.settings import Guards, Settings

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from triage.actionmodel import Unit, UnitFile
 from triage.actions.address import Endpoint, Kind, endpoint
-from triage.model import Unit, UnitFile
 from triage.units.flagfile import config_path, load, of_unit, parse
 from triage.units.flags import long_name
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.remedy.machine import USELESS, Machine
-from triage.model import ActionState, Edit, Request
+from triage.actionmodel import ActionState, Request
+from triage.model import Edit
 
 _DEEDS = ("rename", "unlink", "mkdir", "rmdir")
 

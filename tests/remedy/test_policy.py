@@ -6,8 +6,9 @@ import pytest
 
 from tests.remedy.machine import NOW
 from tests.remedy.test_spool import REQUEST
+from triage.actionmodel import ActionResult, ActionState
 from triage.actions.policy import Policy
-from triage.model import ActionResult, ActionState, Refused
+from triage.model import Refused
 from triage.shipped import shipped
 from triage.units.edits import Change
 

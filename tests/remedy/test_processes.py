@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.remedy.machine import Machine
-from triage.model import ActionState
+from triage.actionmodel import ActionState
 from triage.units import processes
 from triage.units.processes import Leftover, left_over
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.remedy.machine import UNIT, Machine
-from triage.model import ActionState
+from triage.actionmodel import ActionState
 from triage.units.readers import admit, among, readers
 
 NOBODY = pwd.getpwnam("nobody")

@@ -10,8 +10,9 @@ import pytest
 
 from tests.remedy.machine import NOW, UNIT, USELESS, Machine, as_request
 from tests.remedy.test_kill import every_kill
+from triage.actionmodel import ActionState, Request, Unit
 from triage.actions import wire
-from triage.model import ActionState, Edit, Refused, Request, Unit
+from triage.model import Edit, Refused
 from triage.remedy import plan_rollback
 from triage.units.dropin import standing
 

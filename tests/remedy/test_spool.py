@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.machine import NOW
+from triage.actionmodel import ActionResult, ActionState, Request, Step, StepState
 from triage.actions import wire
 from triage.actions.ledger import Ledger
 from triage.actions.spool import Spool
-from triage.model import ActionResult, ActionState, Edit, Refused, Request, Step, StepState
+from triage.model import Edit, Refused
 
 REQUEST = Request(
     action="i3-1",

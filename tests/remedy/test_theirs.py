@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from tests.remedy.machine import UNIT, USELESS
 from tests.remedy.usermachine import POLICY, Killed, UserMachine, Wire
+from triage.actionmodel import ActionState, Owner
 from triage.actions import apply, described, theirs
 from triage.actions.policy import Policy
 from triage.actions.readiness import Limits
 from triage.actions.theirs import Session, TheirProof
-from triage.model import ActionState, Owner, Refused, TriageError, Unreachable
+from triage.model import Refused, TriageError, Unreachable
 from triage.units import owners
 from triage.units.dropin import standing
 

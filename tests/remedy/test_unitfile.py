@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.fixtures import unit
-from triage.model import Refused, Unit, UnitFile
+from triage.actionmodel import Unit, UnitFile
+from triage.model import Refused
 from triage.units.unitfile import (
     commands,
     drop_in_path,

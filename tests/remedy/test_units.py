@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 
 from tests.remedy.fixtures import NOW, UNITS, remedy, with_file
+from triage.actionmodel import Plan, Request, Unit, UnitFile
 from triage.actions.wire import dump_request, load_request
 from triage.configured import configured, logged_beside, noted
-from triage.model import Edit, Plan, Refused, Request, Unit, UnitFile
+from triage.model import Edit, Refused
 from triage.remedy import as_it_stands, plan
 from triage.rulebase.hints import hinted
 from triage.rulebase.spelling import respelled

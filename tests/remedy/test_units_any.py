@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remedy.fixtures import with_file
-from triage.model import Edit, Unit, UnitFile
+from triage.actionmodel import Unit, UnitFile
+from triage.model import Edit
 from triage.units.dropin import InForce, command_text, render
 from triage.units.edits import DoesNotFit
 from triage.units.flags import served

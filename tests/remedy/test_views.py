@@ -14,11 +14,12 @@ import pytest
 
 from tests.remedy.machine import UNIT
 from tests.remedy.usermachine import POLICY, OwnManager, UserMachine, Wire
+from triage.actionmodel import ActionState, Owner
 from triage.actions import apply, asking
 from triage.actions.asking import answer_all, take_asks, view_name
 from triage.actions.readiness import Limits
 from triage.actions.spool import Spool
-from triage.model import ActionState, Owner, Pending, Refused, Unreachable
+from triage.model import Pending, Refused, Unreachable
 from triage.planning import Planner
 from triage.request import Requester
 from triage.units.servers import installed

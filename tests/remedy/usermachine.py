@@ -9,13 +9,14 @@ from typing import Any
 
 from tests.remedy.fixtures import DISABLE_GRAPH, UNITS, remedy
 from tests.remedy.machine import NOW, UNIT, FakeManager, FakeProof, as_request
+from triage.actionmodel import Owner, Request, Unit
 from triage.actions import described, theirs
 from triage.actions.carry import Carrier
 from triage.actions.deputy import Deputy
 from triage.actions.ledger import Ledger, Record
 from triage.actions.policy import Policy
 from triage.actions.theirs import Session, TheirManager, TheirPlace
-from triage.model import Edit, Owner, Request, Unit
+from triage.model import Edit
 from triage.remedy import plan, plan_rollback
 from triage.units.dropin import standing
 from triage.units.systemctl import State

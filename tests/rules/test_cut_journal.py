@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.remedy.fixtures import NOW, unit
-from triage.model import Plan, Remedy
+from triage.actionmodel import Plan
+from triage.model import Remedy
 from triage.remedy import plan
 from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.rulecheck import crashes_of

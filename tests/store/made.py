@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from triage.actionmodel import ActionResult, ActionState, Request, Step, StepState
 from triage.model import (
-    ActionResult,
-    ActionState,
     Change,
     Context,
     Crash,
@@ -24,12 +23,9 @@ from triage.model import (
     Outcome,
     Phase,
     Remedy,
-    Request,
     Role,
     Severity,
     Signature,
-    Step,
-    StepState,
 )
 from triage.store import Store
 

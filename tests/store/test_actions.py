@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, opened, record
-from triage.model import ActionState, Outcome, StepState
+from triage.actionmodel import ActionState, StepState
+from triage.model import Outcome
 from triage.settings import EVENTS, Guards
 from triage.store import IncidentState, Store
 

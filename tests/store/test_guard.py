@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, made_store, record
-from triage.model import ActionResult, ActionState, Busy, NotPermitted, Refused, Request, Verify
+from triage.actionmodel import ActionResult, ActionState, Request
+from triage.model import Busy, NotPermitted, Refused, Verify
 from triage.request import ABANDONED, Requester
 from triage.settings import Guards, Settings
 from triage.store import Store

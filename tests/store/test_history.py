@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.store.made import HOST, SECOND, T0, UNIT, closed, made_finding, made_result, record
+from triage.actionmodel import ActionResult, ActionState, Tried
 from triage.document import finding_document
-from triage.model import ActionResult, ActionState, Finding, Tried
+from triage.model import Finding
 from triage.store import Store
 
 LATER = T0 + 100 * SECOND  # after the action of made_result() was verified

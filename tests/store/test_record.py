@@ -19,19 +19,7 @@ from tests.store.made import (
     opened,
     record,
 )
-from triage.model import (
-    Change,
-    Context,
-    Finding,
-    FindingEvent,
-    Line,
-    Origin,
-    Outcome,
-    Phase,
-    Role,
-    Severity,
-    UnitEnd,
-)
+from triage.model import Change, Context, Finding, FindingEvent, Line, Origin, Outcome, Phase, Role, Severity, UnitEnd
 from triage.store import DueDelivery, IncidentState, Store
 
 ALL = frozenset(("incident.opened", "incident.repeated", "incident.regressed", "incident.resolved"))

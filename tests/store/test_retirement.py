@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, record
-from triage.model import ActionResult, ActionState, Verify
+from triage.actionmodel import ActionResult, ActionState
+from triage.model import Verify
 from triage.settings import EVENTS, Guards
 from triage.store import IncidentState, ProofState, Store
 

@@ -14,8 +14,9 @@ import pytest
 
 from tests.remedy.test_probe import Sequence, StandIn, running
 from tests.store.made import SECOND, T0, UNIT, closed, made_finding, made_result, made_store, record
+from triage.actionmodel import ActionState
 from triage.actions.readiness import Limits, Proof
-from triage.model import ActionState, Context, Outcome, Pace, Verify
+from triage.model import Context, Outcome, Pace, Verify
 from triage.prover import Prover, Soak
 from triage.settings import Guards
 from triage.store import ActionRow, ProofRow, ProofState, Store

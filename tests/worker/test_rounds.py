@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.store.made import SECOND, T0, closed, made_finding, made_result, made_store, record
+from triage.actionmodel import ActionResult, ActionState
 from triage.actions.ledger import Ledger
 from triage.channels import Message, Sent
-from triage.model import ActionResult, ActionState, Busy, NotPermitted
+from triage.model import Busy, NotPermitted
 from triage.store import IncidentState, Store, WantedRollback
 from triage.worker import DAY, PRUNE_EVERY, Worker
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from triage.actionmodel import ActionState, Request
 from triage.actions.asking import answer_all, take_asks
 from triage.actions.carry import Carrier
 from triage.actions.ledger import Ledger, Record
@@ -27,7 +28,7 @@ from triage.actions.policy import Policy
 from triage.actions.readiness import Limits, Proof
 from triage.actions.spool import Spool
 from triage.actions.theirs import Session, TheirManager, TheirPlace, TheirProof
-from triage.model import ActionState, Damaged, NotPermitted, Refused, Request, TriageError
+from triage.model import Damaged, NotPermitted, Refused, TriageError
 from triage.units.owners import owner_of
 from triage.units.systemctl import Folder, Manager, Systemd
 

@@ -19,11 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from triage.actionmodel import Owner, Unit
 from triage.actions import durable
 from triage.actions.described import flags_of, loaded_of, plain, said, state_of, unit_of
 from triage.actions.spool import throw_out
 from triage.actions.theirs import Session
-from triage.model import Owner, Refused, TriageError, Unit
+from triage.model import Refused, TriageError
 from triage.units.dropin import mask_argv, mask_value
 from triage.units.launch import Launch, find, interpreter
 from triage.units.owners import owner_of

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from triage.actionmodel import ActionState, Owner, Request, Unit
 from triage.actions.compare import mismatch
 from triage.actions.exchange import Exchange
 from triage.actions.ledger import Ledger, Record
@@ -22,7 +23,7 @@ from triage.actions.place import Place
 from triage.actions.policy import Policy
 from triage.actions.probe import Answer
 from triage.actions.readiness import ByHand, Proof
-from triage.model import ActionState, Owner, Refused, Request, Unit, VerificationFailed
+from triage.model import Refused, VerificationFailed
 from triage.units.dropin import (
     STANDS,
     InForce,

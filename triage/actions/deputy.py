@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+from triage.actionmodel import Owner
 from triage.actions.described import plain
 from triage.actions.place import Place
 from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof
-from triage.model import NotPermitted, Owner, Refused, TriageError, Unreachable
+from triage.model import NotPermitted, Refused, TriageError, Unreachable
 from triage.units.dropin import with_drop_in
 from triage.units.flagfile import of_unit
 from triage.units.owners import owner_of

@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from triage.model import Owner, Refused, Unit, UnitFile
+from triage.actionmodel import Owner, Unit, UnitFile
+from triage.model import Refused
 from triage.units.systemctl import Loaded, State
 from triage.units.unitfile import UNIT_NAME
 

@@ -7,9 +7,10 @@ the old file nor the new one, nor ask the manager for anything.
 
 from __future__ import annotations
 
+from triage.actionmodel import Unit
 from triage.actions.ledger import Ledger, Record
 from triage.actions.place import Place
-from triage.model import Refused, Unit
+from triage.model import Refused
 from triage.units.dropin import may_read, mode
 from triage.units.unitfile import digest
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from triage.actionmodel import ActionResult, ActionState, Request, Step, StepState
 from triage.actions import durable, wire
-from triage.model import ActionResult, ActionState, Damaged, NotPermitted, Refused, Request, Step, StepState
+from triage.model import Damaged, NotPermitted, Refused
 from triage.units.dropin import mask
 
 CLAIMS, RESULTS, OLD = "claims", "results", "old"

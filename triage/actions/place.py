@@ -14,8 +14,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from triage.actionmodel import Owner
 from triage.actions import durable
-from triage.model import Owner, Refused
+from triage.model import Refused
 from triage.units.readers import admit
 from triage.units.unitfile import DROP_IN, drop_in_path
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from triage.model import ActionResult, ActionState, Owner, Refused, Request
+from triage.actionmodel import ActionResult, ActionState, Owner, Request
+from triage.model import Refused
 from triage.never import NEVER_FLAGS, NEVER_SETTINGS, NEVER_VARIABLES
 from triage.units.edits import Change
 from triage.units.flags import long_name

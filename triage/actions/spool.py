@@ -16,9 +16,10 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from triage.actionmodel import Request
 from triage.actions import durable, wire
 from triage.actions.ledger import Ledger
-from triage.model import NotPermitted, Refused, Request
+from triage.model import NotPermitted, Refused
 
 REQUESTS = "requests"
 _ROUND, _ROUNDS = 256, 40  # names looked at in one go, and how often in one run

@@ -20,13 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from triage.actionmodel import Owner, Unit
 from triage.actions.address import Endpoint, Kind
 from triage.actions.deputy import ERRORS
 from triage.actions.described import loaded_of, number, plain, said, state_of, text_of, unit_of
 from triage.actions.place import Place
 from triage.actions.probe import Answer
 from triage.actions.readiness import Limits, Proof
-from triage.model import Owner, Refused, Unit, Unreachable
+from triage.model import Refused, Unreachable
 from triage.units.dropin import own_text
 from triage.units.processes import Leftover
 from triage.units.systemctl import Loaded, State, Systemd, is_active

@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from triage.model import ActionResult, ActionState, Edit, Refused, Request, Step, StepState
+from triage.actionmodel import ActionResult, ActionState, Request, Step, StepState
+from triage.model import Edit, Refused
 from triage.units.edits import check_edit
 from triage.units.unitfile import UNIT_NAME
 

@@ -19,7 +19,7 @@ from triage.cli.parts import hands_here
 from triage.cli.screen import MARKS, clean, echo
 
 if TYPE_CHECKING:
-    from triage.model import ActionResult, Plan
+    from triage.actionmodel import ActionResult, Plan
     from triage.request import Requester
     from triage.store import ActionRow, IncidentView
 
@@ -249,7 +249,8 @@ def _tell_steps(result: ActionResult, told: dict[int, str]) -> None:
 
 
 def _end(result: ActionResult) -> None:
-    from triage.model import ActionState, Refused, RollbackFailed, VerificationFailed
+    from triage.actionmodel import ActionState
+    from triage.model import Refused, RollbackFailed, VerificationFailed
 
     name = result.request.action
     match result.state:

@@ -16,7 +16,7 @@ from triage.cli.screen import document, echo, moment, print_json, table
 from triage.model import InputError
 
 if TYPE_CHECKING:
-    from triage.model import Tried
+    from triage.actionmodel import Tried
     from triage.store import CrashRow, IncidentView
 
 SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

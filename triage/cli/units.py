@@ -11,7 +11,7 @@ from triage.cli.screen import clean, echo, moment, print_json
 from triage.cli.screen import iso as iso_time
 
 if TYPE_CHECKING:
-    from triage.model import ActionResult
+    from triage.actionmodel import ActionResult
     from triage.settings import Settings
     from triage.units.servers import Server
 

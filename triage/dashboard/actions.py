@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from triage.actionmodel import Plan
 from triage.autonomy import check_same, waiting
 from triage.dashboard.desk import Desk
 from triage.dashboard.problem import Problem
 from triage.ladder import check_evidence, first_plan
-from triage.model import InputError, Plan, Refused
+from triage.model import InputError, Refused
 from triage.poison import check_poison
 from triage.store import ActionRow, CrashRow, Decision, IncidentView, Verdict
 

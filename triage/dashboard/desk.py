@@ -11,9 +11,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
+from triage.actionmodel import Plan
 from triage.dashboard.auth import Keeper
 from triage.dashboard.render import Templates
-from triage.model import Plan
 from triage.rulebase.rule import Rule
 from triage.rulebase.shelf import InForce
 from triage.settings import Settings

@@ -17,6 +17,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from triage import __version__
+from triage.actionmodel import Plan
 from triage.autonomy import waiting
 from triage.dashboard import views
 from triage.dashboard.actions import action_name, find, newest, prepared, view, work_out
@@ -25,7 +26,7 @@ from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
 from triage.dashboard.render import slots
 from triage.debt import Debt, debts
-from triage.model import Pending, Plan, Refused, Severity, TriageError, Unreachable
+from triage.model import Pending, Refused, Severity, TriageError, Unreachable
 from triage.poison import poison
 from triage.rulebase.rule import Rule
 from triage.store import ActionRow, IncidentState, IncidentView

@@ -17,8 +17,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from triage.actionmodel import Plan
 from triage.dashboard.logtext import flat, shown
-from triage.model import Edit, Plan
+from triage.model import Edit
 from triage.rulebase.rule import PLACEHOLDER, EditText
 from triage.shipped import shipped
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from triage.actionmodel import Plan
 from triage.dashboard.desk import MICRO, UnitState
-from triage.model import Edit, Plan
+from triage.model import Edit
 from triage.rulebase.rule import Rule
 from triage.store import ActionRow, CrashRow, IncidentRow, ProofRow, TimelineRow, UnitSeen
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from triage.actionmodel import ActionState, Step, StepState
 from triage.dashboard.logtext import Folded, flat, fold
 from triage.engine.lines import parse
-from triage.model import ActionState, Edit, Step, StepState
+from triage.model import Edit
 from triage.rulebase.rule import Rule
 from triage.store import ActionRow, CrashRow, IncidentRow, IncidentState, ProofState, TimelineRow
 

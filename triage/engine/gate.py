@@ -65,7 +65,7 @@ def words() -> tuple[str, ...]:
     every = sorted({word for reader in _READERS for word in reader}, key=len)
     short: list[str] = []
     for word in every:
-        if not any(known in word for known in short):
+        if not any(map(word.__contains__, short)):
             short.append(word)
     return tuple(short)
 

@@ -170,6 +170,8 @@ class Rulebook:
     def _search(self, patterns: tuple[Pattern, ...], text: str) -> dict[str, str] | None:
         """The captures of the first pattern found, else None."""
         for pattern in patterns:
+            if pattern.needs and not any(literal in text for literal in pattern.needs):
+                continue  # it cannot match: most need not even be compiled
             compiled = self._compiled.get(pattern.text)
             if compiled is None:
                 compiled = self._compiled[pattern.text] = regex.compile(pattern.text, regex.MULTILINE)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from triage.model import Edit, Refused, Unit, UnitFile
+from triage.actionmodel import Unit, UnitFile
+from triage.model import Edit, Refused
 from triage.rulebase.rule import PLACEHOLDER, EditText, Rule
 from triage.rulebase.rulefile import Problem
 from triage.units.dropin import InForce, render

@@ -11,20 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from triage.actionmodel import ActionResult, Request, Tried
 from triage.document import finding_document
-from triage.model import (
-    ActionResult,
-    Busy,
-    Context,
-    Finding,
-    FindingEvent,
-    Pace,
-    Refused,
-    Request,
-    Severity,
-    Tried,
-    Verify,
-)
+from triage.model import Busy, Context, Finding, FindingEvent, Pace, Refused, Severity, Verify
 from triage.store import (
     action,
     decision,

@@ -13,7 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select, update
 
-from triage.model import ActionResult, ActionState, Outcome, Request, StepState, Verify
+from triage.actionmodel import ActionResult, ActionState, Request, StepState
+from triage.model import Outcome, Verify
 from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import cursor, wanted_rollback

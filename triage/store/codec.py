@@ -14,20 +14,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import zstandard
 
+from triage.actionmodel import ActionResult, Request, Step, StepState
 from triage.masking import mask
-from triage.model import (
-    ActionResult,
-    Context,
-    Edit,
-    Ended,
-    Line,
-    Origin,
-    Pace,
-    Phase,
-    Request,
-    Step,
-    StepState,
-)
+from triage.model import Context, Edit, Ended, Line, Origin, Pace, Phase
 
 
 def plain(text: str) -> str:

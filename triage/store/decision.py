@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, desc, func, insert, select, update
 
-from triage.model import ActionState, Level, Outcome
+from triage.actionmodel import ActionState, Level
+from triage.model import Outcome
 from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.schema import decision, wanted_rollback

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 
-from triage.model import ActionState, Request
+from triage.actionmodel import ActionState, Request
 from triage.schema import action as actions
 from triage.schema import breaker, demotion
 from triage.store import notice

@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, select
 
-from triage.model import ActionState, Outcome, Tried
+from triage.actionmodel import ActionState, Tried
+from triage.model import Outcome
 from triage.schema import action as actions
 from triage.schema import crash as crashes
 from triage.store import proof, trial

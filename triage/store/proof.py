@@ -14,7 +14,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, and_, func, insert, select, update
 
-from triage.model import ActionState, Outcome, Pace, Verify
+from triage.actionmodel import ActionState
+from triage.model import Outcome, Pace, Verify
 from triage.schema import action as actions
 from triage.schema import context, wanted_rollback
 from triage.schema import crash as crashes

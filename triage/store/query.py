@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, desc, func, or_, select, tuple_
 
-from triage.model import ActionState, Grade, InputError, Outcome, Phase, Severity
+from triage.actionmodel import ActionState
+from triage.model import Grade, InputError, Outcome, Phase, Severity
 from triage.schema import action as actions
 from triage.schema import counter, cursor, timeline, wanted_rollback
 from triage.schema import crash as crashes

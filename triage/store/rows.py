@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from triage.model import ActionState, Edit, Grade, Level, Outcome, Phase, Severity, Step, Verify
+from triage.actionmodel import ActionState, Level, Step
+from triage.model import Edit, Grade, Outcome, Phase, Severity, Verify
 
 Row = TypeVar("Row")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, select
 
-from triage.model import ActionState
+from triage.actionmodel import ActionState
 from triage.schema import action as actions
 from triage.store.guard import OPEN_ENDED
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from triage import masking
-from triage.model import ActionResult, ActionState, Edit, Owner, Refused, Request, Unit, UnitFile
+from triage.actionmodel import ActionResult, ActionState, Owner, Request, Unit, UnitFile
+from triage.model import Edit, Refused
 from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft
 from triage.units.flags import long_name
 from triage.units.launch import find

@@ -15,7 +15,8 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triage.model import Refused, Unit
+from triage.actionmodel import Unit
+from triage.model import Refused
 from triage.units.flags import as_written, flags, long_name, started
 from triage.units.unitfile import effective, expand, specifiers
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pwd
 
-from triage.model import Owner, Refused
+from triage.actionmodel import Owner
+from triage.model import Refused
 
 _SYSTEM = range(1000)  # root, and the users of services (systemd's own border, UID_MIN)
 _DYNAMIC = range(61184, 65536)  # DynamicUser=, nobody, containers' edge: nobody's account

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from triage.model import ActionResult, NotPermitted, Refused, Unit
+from triage.actionmodel import ActionResult, Unit
+from triage.model import NotPermitted, Refused
 from triage.units.dropin import InForce, mask_argv, mask_value, outdated, standing
 from triage.units.flags import flags
 from triage.units.launch import find, interpreter

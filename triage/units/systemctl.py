@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from triage.model import InputError, NotPermitted, Owner, Refused, Unit, Unreachable
+from triage.actionmodel import Owner, Unit
+from triage.model import InputError, NotPermitted, Refused, Unreachable
 from triage.units.directives import HELD, Value
 from triage.units.processes import Leftover, left_over
 from triage.units.unitfile import environment_file

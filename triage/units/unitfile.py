@@ -1,7 +1,7 @@
 """A unit's text and what systemd makes of it: entries, words, the effective command and environment.
 
-In: the files of a unit as they lie on disk (`model.Unit`). Out: `Effective`, whose words keep their source text, so
-that what nobody edits is written again as it was (quotes, `%i`, `$ARGS`). Called by `edits`, `dropin` and above.
+In: the files of a unit as they lie on disk (`actionmodel.Unit`). Out: `Effective`, whose words keep their source text,
+so that what nobody edits is written again as it was (quotes, `%i`, `$ARGS`). Called by `edits`, `dropin` and above.
 Pure: no file is opened here. The syntax is that of systemd.syntax(7) and systemd.service(5), tried on systemd 252: a
 comment inside a continuation is skipped, quotes count in the middle of a word, both kinds of quotes take C escapes.
 """
@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from triage.model import Owner, Refused, Unit, UnitFile
+from triage.actionmodel import Owner, Unit, UnitFile
+from triage.model import Refused
 
 DROP_IN = "zzz-triage.conf"  # sorts after override.conf; the one file triage writes
 PREFIXES = "-@:+!|"

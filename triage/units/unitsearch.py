@@ -15,7 +15,8 @@ from dataclasses import replace
 from glob import glob
 from pathlib import Path
 
-from triage.model import NotPermitted, Refused, TriageError, Unit, UnitFile
+from triage.actionmodel import Unit, UnitFile
+from triage.model import NotPermitted, Refused, TriageError
 from triage.units.readers import readers
 from triage.units.unitfile import drop_in_path, effective, specifiers
 

@@ -10,7 +10,8 @@ import pwd
 import shlex
 from pathlib import Path
 
-from triage.model import Plan, TriageError, Unit
+from triage.actionmodel import Plan, Unit
+from triage.model import TriageError
 from triage.units.unitfile import DROP_IN
 from triage.units.unitsearch import search
 
