@@ -236,6 +236,7 @@ def known_checks() -> dict[str, list[tuple[list[str], list[str]]]]:
     return found
 
 
+@lru_cache(1024)  # each crash asks for the same few, and the answer takes a look at every flag
 def _written(field: str, release: str | None) -> str | None:
     name = catalogue().setting(field, "True", release)
     return name if name and _may(name, field) else None
