@@ -166,6 +166,16 @@ def test_a_connection_to_another_service_is_no_lost_rank(path):
     assert (crash.root.cause.exception, crash.grade.value) == ("ConnectionResetError", "complete")
 
 
+@pytest.mark.parametrize(("ranks", "grade"), [(1, "complete"), (2, "cut")])
+def test_a_server_of_one_rank_has_none_to_lose(ranks, grade):
+    failed = story.traceback_lines(story.FRAMES, "ConnectionResetError: [Errno 104] Connection reset by peer")
+    up = f"[{story.stamp(1_000)}] server_args=ServerArgs(tp_size={ranks}, pp_size=1, dp_size=1)"
+    lead = f"[{story.stamp(12_000)}] Scheduler hit an exception: Traceback (most recent call last):"
+    end = f"[{story.stamp(12_050)}] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+    (crash,) = crashes_of("\n".join([up, lead, *failed, end, ""]).encode())
+    assert (crash.root.cause.exception, crash.grade.value) == ("ConnectionResetError", grade)
+
+
 def test_a_native_exception_without_its_words_is_cut():
     thrown, words = "terminate called after throwing an instance of 'c10::Error'", "  what():  no room"
     for lines, grade in (

@@ -1,11 +1,13 @@
 """A traceback that the server outlived is not the cause of what ends it a few seconds later."""
 
+import re
+
 import pytest
 
 from tests.crashes import story
 from tests.crashes.scanning import crashes_of
 from tests.crashes.story import MAIN, RANKS, Said, stamp
-from triage.model import Outcome, Phase, Role
+from triage.model import Grade, Outcome, Phase, Role
 
 HEADER = "Traceback (most recent call last):"
 IMAGE = story.traceback_lines(
@@ -113,6 +115,51 @@ def test_a_server_of_one_rank_bears_no_name_and_is_told_apart_by_its_lead():
     lines = [*up, HEADER, *CALL, *died, *end]
     first, last = crashes_of(("\n".join(lines) + "\n").encode())
     assert (first.outcome, last.outcome, last.root.cause.exception) == (Outcome.RECOVERED, Outcome.FATAL, "KeyError")
+
+
+IMPORT = story.traceback_lines((("sglang/srt/layers/deepep.py", 12, "<module>", "import ep"),), "ImportError: libx.so")
+
+
+@pytest.mark.parametrize("tag", [" TP3", ""])
+def test_of_a_traceback_without_a_name_nobody_can_tell_whether_it_began_a_ranks_end(tag):
+    died = f"[{stamp(13_000)}{tag}] Scheduler hit an exception: {HEADER}"
+    lines = [f"[{stamp(12_000)}{tag}] Decode batch, #running-req: 2, #token: 9", HEADER, *IMPORT, died]
+    lines += story.traceback_lines(story.FRAMES, "KeyError: 7")
+    lines += [f"[{stamp(13_000)}] SIGQUIT received. signum=None, frame=None. It usually means one child failed."]
+    (crash,) = crashes_of(("\n".join(lines) + "\n").encode())
+    assert (crash.root.cause.exception, crash.grade) == ("ImportError", Grade.MIXED)
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2, 3), (0, 1)])
+@pytest.mark.parametrize("clock", [True, False])
+def test_a_rank_that_went_on_with_its_start_did_not_end_of_what_has_no_name(ranks, clock):
+    begin, end = (
+        [f"[{stamp(ms)} TP{n}] Load weight {what}." for n in ranks] for ms, what in ((9_000, "begin"), (12_000, "end"))
+    )
+    died = f"[{stamp(13_000)} TP3] Scheduler hit an exception: {HEADER}"
+    lines = [*begin, HEADER, *IMPORT, *end, died, *story.traceback_lines(story.FRAMES, "KeyError: 7")]
+    lines += [f"[{stamp(13_000)}] SIGQUIT received. signum=None, frame=None. It usually means one child failed."]
+    if not clock:
+        lines = [
+            re.sub(r"^\[2026\S+ \S+?( TP\d)?\] ", lambda m: f"[{m[1].strip()}] " if m[1] else "", line)
+            for line in lines
+        ]
+    crashes = crashes_of(("\n".join(lines) + "\n").encode())
+    roots = ["ImportError", "KeyError"] if 3 in ranks else ["ImportError"]
+    assert [crash.root.cause.exception for crash in crashes] == roots
+    assert crashes[-1].grade is (Grade.COMPLETE if 3 in ranks else Grade.MIXED)
+
+
+def test_without_times_many_checks_of_its_health_are_a_long_while():
+    fetch = story.traceback_lines((("sglang/srt/managers/cache_controller.py", 9, "fetch", "get()"),), "ValueError: 3")
+    thread = ["Exception in thread Thread-5 (fetch):", HEADER, *fetch]
+    died = [f"[TP3] Scheduler hit an exception: {HEADER}", *story.traceback_lines(story.FRAMES, "KeyError: 7")]
+    end = ["SIGQUIT received. signum=None, frame=None. It usually means one child failed."]
+    for checks, roots in ((1, ["ValueError"]), (5, ["ValueError", "KeyError"])):
+        health = ['INFO:     10.0.0.1:5 - "GET /health HTTP/1.1" 200 OK'] * checks
+        lines = ["[TP3] Load weight begin.", READY, *thread, *health, *died, *end]
+        crashes = crashes_of(("\n".join(lines) + "\n").encode())
+        assert [crash.root.cause.exception for crash in crashes] == roots
 
 
 def test_a_check_of_its_health_shows_that_the_front_end_goes_on():

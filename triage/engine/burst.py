@@ -42,6 +42,7 @@ class Burst:
     """What fails together. `progress` is replaced where a plain file goes on with another start."""
 
     __slots__ = (
+        "_checks",
         "_grade_at",
         "_held",
         "_marks",
@@ -57,6 +58,7 @@ class Burst:
         "named",
         "outlived",
         "over",
+        "passed",
         "plain",
         "progress",
         "quoted",
@@ -89,6 +91,8 @@ class Burst:
         self.handled = False  # so far there is but a traceback, and the server worked on after it
         self._steps = 0  # as many as this were made since
         self._marks = (0, 0)  # serials of the last two milestones that it came to since
+        self._checks = 0  # of its health, that were answered since
+        self.passed: set[str] = set()  # ranks that came to a milestone since
         self._held = Held()  # cascades and hints that wait for a root
         self._stacked: Entry | None = None  # the last failure, if it was but a library's line
         self.aside = Aside()
@@ -187,7 +191,8 @@ class Burst:
         if root is None:
             return False
         beside = self.progress.up and handled.beside(root, entry, self.tags)
-        return beside or (self.handled and handled.over(root, entry))
+        passed = entry.rank in self.passed and handled.passed(root, entry)
+        return beside or passed or (self.handled and handled.over(root, entry))
 
     def open(self, entry: Entry) -> list[CrashEvent]:
         """Open a crash with this failure and all that was held back."""
@@ -197,7 +202,8 @@ class Burst:
         crash.add(entry)
         self.crash = crash
         self.outlived = self.handled = False
-        self._steps, self._marks = 0, (0, 0)
+        self._steps, self._checks, self._marks = 0, 0, (0, 0)
+        self.passed.clear()
         crash.open()
         return [self._event(Change.OPENED)]
 
@@ -291,13 +297,12 @@ class Burst:
         if self.crash is not None and self.crash.opened:
             self.crash.open()
 
-    def worked(self, pid: int | None, rank: str | None, *, step: int | None) -> None:
-        """A process did something for a client, while a crash is open. `step`: the line's serial, if that was no mere
-        check of its health."""
+    def worked(self, pid: int | None, rank: str | None, *, serial: int, step: bool) -> None:
+        """A process did something for a client, while a crash is open. `step`: it was no mere check of its health."""
         root = self.crash.root if self.crash is not None else None
         if root is None:
             return
-        self._steps += step is not None
+        self._steps += step
         now, then = self.time, root.time
         late = self._steps >= MANY_STEPS if now is None or then is None else now - then >= AFTER
         same = pid is not None and root.pid == pid
@@ -305,7 +310,10 @@ class Burst:
         self.outlived = self.outlived or ((same or itself) and late)
         if root.kind not in handled.HANDLED or self.ends_server:
             return
-        if step is None:  # a check of its health is answered by the front end: that goes on
+        if not step:  # a check of its health is answered by the front end: that goes on
+            self._checks += 1
+            if now is None and self._checks % 2 == 0:  # there are seconds between two
+                self.came(serial)
             lives = same or (None in (pid, root.pid) and handled.front(root, self.tags))
             if late and lives and not is_child(root):
                 self.handled, self.progress.active = True, now if now is not None else -1
@@ -313,7 +321,7 @@ class Burst:
         # Whoever is known to have ended a thread, or is another than who works here, may still be missed.
         maybe = same or (None in (pid, root.pid) and root.rank in (None, rank))
         self.handled = self.handled or late or (maybe and not is_child(root))
-        self.step = step
+        self.step = serial
 
     def came(self, serial: int) -> None:
         """The server reached a further milestone."""
@@ -433,8 +441,12 @@ class Burst:
             before = self.silent.id
             why += f"; it may only follow the crash before it ({self.silent.what}), which was waited for since"
         grade = picture.grade
-        if not before and grade is Grade.COMPLETE and only_lost(crash.root):
+        flags = picture.context.flags
+        single = world == "1" and all(flags.get(name, "1") == "1" for name in ("pp_size", "dp_size"))
+        if not before and grade is Grade.COMPLETE and not single and only_lost(crash.root):
             grade = Grade.CUT  # another rank went first
+        elif grade is Grade.COMPLETE and handled.untold(crash.root, crash.entries):
+            grade = Grade.MIXED
         if why == picture.root.why and grade is picture.grade:
             return picture
         picture = replace(picture, grade=grade)

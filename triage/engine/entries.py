@@ -30,10 +30,11 @@ _FRONT = (
     *(f"sglang/srt/{part}" for part in ("parser/", "multimodal/processors/", "managers/multi_tokenizer_mixin")),
     *("/uvicorn/", "/starlette/", "/fastapi/", "/h11/", "/httptools/", "/socketserver.py", "/asyncio/sslproto.py"),
 )
-# Who talks to others than ranks: a hub, a store, an object storage.
+# Who talks to others than ranks: a hub, a store, an object storage, whoever reads metrics.
 _SERVICES = (
     *("/huggingface_hub/", "/modelscope/", "/requests/", "/urllib3/", "/httpx/", "/aiohttp/", "/redis/", "/botocore/"),
     *("sglang/srt/connector/", "sglang/srt/mem_cache/storage/", "/lmcache/", "/etcd3/"),
+    *("/prometheus_client/", "/socketserver.py"),
 )
 _LOOP = "handle_loop"  # of the front end: nobody starts it again
 _TRACKER = "/multiprocessing/resource_tracker.py"

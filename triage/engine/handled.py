@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from triage.engine import leads
 from triage.engine.aftermath import NEAR, time_out
 from triage.engine.crashes import OpenCrash
 from triage.engine.entries import Entry, is_child, of_front
@@ -25,7 +26,7 @@ def front(entry: Entry, tags: Collection[str]) -> bool:
     ranks name themselves in their records (`tags`), one without a name is no rank's."""
     if entry.rank is not None:
         return False
-    record = isinstance(entry.body, Traceback) and entry.body.lead.strip() and not is_child(entry)
+    record = _lead(entry) and not is_child(entry)
     return bool(record and tags) or of_front(entry.cause)
 
 
@@ -39,9 +40,30 @@ def beside(root: Entry, entry: Entry, tags: Collection[str]) -> bool:
     if root.kind not in HANDLED or same_failure(root, entry) or entry.kind is not Kind.FATAL:
         return False
     # The only rank of a server that has one bears no name.
-    lead = entry.body.lead if isinstance(entry.body, Traceback) else ""
-    rank = entry.rank is not None or "Scheduler hit an exception" in lead
+    rank = entry.rank is not None or "Scheduler hit an exception" in _lead(entry)
     return (_no_rank(root) and entry.own) or (rank and front(root, tags))
+
+
+def passed(root: Entry, entry: Entry) -> bool:
+    """Whether a rank ends with `entry` that had gone on after the root, which has no name."""
+    if root.kind not in HANDLED or root.rank is not None or is_child(root) or same_failure(root, entry):
+        return False
+    return entry.kind is Kind.FATAL
+
+
+def untold(root: Entry, entries: list[Entry]) -> bool:
+    """Whether nobody can tell whose the root is, nor whether it began what ended a rank then: it has neither a name nor
+    a record that announces it, and the other has."""
+    if root.kind not in HANDLED or root.rank is not None or root.own or _lead(root):
+        return False
+    return any(
+        entry.start > root.start and leads.FATAL_LEAD.search(_lead(entry)) and not same_failure(root, entry)
+        for entry in entries
+    )
+
+
+def _lead(entry: Entry) -> str:
+    return entry.body.lead.strip() if isinstance(entry.body, Traceback) else ""
 
 
 def over(root: Entry, entry: Entry) -> bool:

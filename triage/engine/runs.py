@@ -75,9 +75,11 @@ class Run(Invocation):
 
     def _worked_on(self, line: Line, parsed: Parsed) -> None:
         """Something was done for a client while a crash is open."""
-        step = self.lanes.serial if '" 200 OK' not in line.text or '"POST ' in line.text else None
+        step = '" 200 OK' not in line.text or '"POST ' in line.text
         pid = line.pid if line.pid is not None else parsed.pid
-        self._burst.worked(pid if not self.lanes.shared(pid) else None, parsed.rank, step=step)
+        self._burst.worked(
+            pid if not self.lanes.shared(pid) else None, parsed.rank, serial=self.lanes.serial, step=step
+        )
         if self._burst.handled:
             self.lanes.forgive()
 
@@ -189,11 +191,13 @@ class Run(Invocation):
         elif (frame := stack_line(text)) is not None:
             self._burst.stack(frame)
         elif not text.startswith(" "):
-            events += self._milestone(line, whole)
+            events += self._milestone(line, whole, parsed.rank)
         return events
 
-    def _milestone(self, line: Line, text: str) -> list[CrashEvent]:
+    def _milestone(self, line: Line, text: str, rank: str | None) -> list[CrashEvent]:
         mark, events = milestone(text), []
+        if mark is not None and rank is not None and self.crashing:
+            self._burst.passed.add(rank)
         if mark == "server_args":
             self._another(line, text)
         if self.plain and self._next_start(mark):
