@@ -11,6 +11,7 @@ from tests.rules.crashes import book, crash, link, rule, write
 from triage.document import find_remedy, remedy_document
 from triage.model import Failure, Line, Link, Outcome, Phase, Role, UnitEnd
 from triage.rulebase.evidence import Evidence
+from triage.rulebase.offer import fill
 from triage.rulebase.rulebook import Rulebook
 from triage.rulebase.spelling import respelled
 from triage.shipped import rule_folders
@@ -110,6 +111,31 @@ def test_captures_fill_texts_and_edits(tmp_path: Path) -> None:
         ("cap-flag", "--a-tokens", 8),
         ("cap-flag", "--b-tokens", 8),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("It is {moon} ({sun})", "It is full"),
+        ("It is {moon} ({sun}{moon})", "It is full (full)"),
+        ("It is {moon} ({sun}{moon}, then dark)", "It is full (full, then dark)"),
+        ("It is {sun}", "It is …"),
+        ("It is dark ({sun} at {moon})", "It is dark (… at full)"),
+        ("It is dark ({none}) {none}now", "It is dark now"),
+    ],
+)
+def test_what_the_log_did_not_tell_leaves_no_hole(text: str, told: str) -> None:
+    assert fill(text, {"moon": "full", "none": ""}) == told
+
+
+def test_a_rung_whose_flag_the_log_does_not_name_is_left_out(tmp_path: Path) -> None:
+    rung = "{id: give, kind: flag, title: 'Give {flag_name}', cost: none, confirmed: false, edits: [EDIT]}"
+    edit = "{op: set-flag, name: '{flag_name}', value: 4}"
+    ladder = f"remedies: [{rung.replace('EDIT', edit)}]\n"
+    write(tmp_path, "one", rule("{message: 'herons want (?:(?P<flag_name>--[a-z-]+)|more)'}", ladder))
+    crashes = [crash(link("ValueError", f"herons want {what}")) for what in ("--page-size", "more")]
+    offered = [book(tmp_path).match(one)[0].remedies for one in crashes]
+    assert [[rung.title for rung in rungs] for rungs in offered] == [["Give --page-size"], []]
 
 
 def test_a_remedy_whose_value_the_log_does_not_tell_is_blocked_and_goes_behind(tmp_path: Path) -> None:

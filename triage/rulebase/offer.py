@@ -28,6 +28,7 @@ from triage.rulebase.spelling import known_in, makes_worse, spelled
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 _PINNED = re.compile(r"\bthis sglang(?:'s \w+)? (?:pins|asks for)")
+_RUN = re.compile(r"(?P<open> \()?(?P<run>(?:\{[a-z][a-z0-9_]*\})+)(?P<close>\))?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -120,8 +121,19 @@ def _moves_sglang(remedy: Remedy) -> bool:
 
 
 def fill(text: str, captures: Mapping[str, str]) -> str:
-    """Captures put into a text; what the log did not say is an ellipsis."""
-    return PLACEHOLDER.sub(lambda found: clean(captures.get(found[1], "…")), text)
+    """Captures put into a text. What the log did not say is nothing beside another capture, drops the brackets that
+    hold nothing else, and is an ellipsis elsewhere."""
+    return _RUN.sub(lambda found: _put(found, captures), text)
+
+
+def _put(found: re.Match[str], captures: Mapping[str, str]) -> str:
+    names = PLACEHOLDER.findall(found["run"])
+    told = "".join(clean(captures.get(name, "")) for name in names)
+    if not told and found["open"] and found["close"]:
+        return ""
+    if not told and not any(name in captures for name in names):
+        told = "…"
+    return f"{found['open'] or ''}{told}{found['close'] or ''}"
 
 
 def by_hand(title: str, where: str = "") -> str:
@@ -139,7 +151,7 @@ def clean(text: str) -> str:
 
 def _has_name(text: RemedyText, captures: Mapping[str, str]) -> bool:
     """Whether all is known that it is called after. An edit's own value stays: the rung says what is missing."""
-    needed = PLACEHOLDER.findall(" ".join(f"{' '.join(edit.names)} {edit.value}" for edit in text.edits))
+    needed = PLACEHOLDER.findall(" ".join(str(edit.value) for edit in text.edits))
     return all(
         captures.get(name) or (captures.get(name) is None and name in needed)
         for name in PLACEHOLDER.findall(text.title)
