@@ -82,6 +82,49 @@ def test_a_request_that_writes_syslogs_word_opens_no_crash():
     assert crashes_of(data.encode()) == []
 
 
+LEAD = f"[{story.stamp(12_000)} TP2] Scheduler hit an exception"
+BELOW = "\n".join(["Traceback (most recent call last):", *story.traceback_lines(story.FRAMES, "KeyError: 7")])
+FRAMES = "\n".join(story.traceback_lines(story.FRAMES, "")[:-1])
+PARTS = [
+    {
+        "exc_type": kind,
+        "exc_value": "7",
+        "is_cause": True,
+        "frames": [{"filename": path, "lineno": line, "name": name} for path, line, name, _ in frames],
+    }
+    for kind, frames in (("RuntimeError", story.FRAMES[:1]), ("KeyError", story.FRAMES))
+]
+RECORDS = {
+    "python-json-logger": {"msg": LEAD, "exc_info": BELOW},
+    "with a time": {"message": LEAD, "exc_info": BELOW, "time": STAMP},
+    "structlog": {"event": LEAD, "exception": BELOW, "level": "error"},
+    "structlog in parts": {"event": LEAD, "exception": PARTS, "level": "error"},
+    "ECS": {"message": LEAD, "error": {"type": "KeyError", "message": "7", "stack_trace": FRAMES}},
+    "twice": {"message": f"{LEAD}: {BELOW}", "exc_info": BELOW},
+}
+END = f"[{story.stamp(12_100)}] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+
+
+@pytest.mark.parametrize("kind", [*RECORDS, "logfmt"])
+def test_a_traceback_in_a_member_of_its_own_is_read_below_the_text(kind):
+    texts = [said.text for said in story.starting()]
+    if kind == "logfmt":
+        lines = [f"level=info msg={json.dumps(text)}" for text in (*texts, END)]
+        lines.insert(-1, f"level=error msg={json.dumps(LEAD)} exc_info={json.dumps(BELOW)}")
+    else:
+        lines = [*(json.dumps({"msg": text}) for text in texts), json.dumps(RECORDS[kind]), json.dumps({"msg": END})]
+    (crash,) = crashes_of(("\n".join(lines) + "\n").encode())
+    cause = crash.root.cause
+    assert (cause.exception, cause.message, cause.frame.line) == ("KeyError", "7", story.FRAMES[-1][1])
+    assert (crash.root.rank, len(crash.root.chain)) == ("TP2", 2 if "parts" in kind else 1)
+
+
+def test_what_a_request_says_is_no_traceback_of_its_records():
+    record = {"msg": f"[{story.stamp(12_000)}] refused", "error": BELOW}
+    lines = [json.dumps({"msg": said.text}) for said in story.starting()]
+    assert crashes_of("\n".join([*lines, json.dumps(record), ""]).encode()) == []
+
+
 @pytest.mark.parametrize(
     "before",
     ['"a quotation"', '"a quotation" and more', '{\n  "text": "what the server was given"\n}', '{\n "event": 1\n}\n'],

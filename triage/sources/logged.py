@@ -21,9 +21,17 @@ from triage.sources.text import Times
 PIECE = 16 * 1024  # where a container engine breaks a line
 # A container engine's name for the text, loggers', Loki's, a cloud's, structlog's, loguru's.
 TEXTS = ("log", "message", "msg", "line", "textPayload", "event", "text")
+# Where loggers put the traceback that belongs to the text: python-json-logger's, structlog's, ECS'. A stack without an
+# exception ('stack_info') is none.
+RAISED = frozenset({"exc_info", "exc_text", "exception", "traceback", "stack_trace", "error.stack_trace", "error"})
+_HEADER = "Traceback (most recent call last):"
+_FRAME = '  File "'
+_CAUSE = "The above exception was the direct cause of the following exception:"
+_CONTEXT = "During handling of the above exception, another exception occurred:"
 _STAMPS = ("time", "timestamp", "ts", "@timestamp")
 _FIELD = r'[\w.@-]{1,80}=(?:"(?:[^"\\]|\\.)*"|[^\s"]*) +'
 _LOGFMT = re.compile(rf'(?:{_FIELD}){{0,20}}?(?:msg|message|log|line)=(?P<text>"(?:[^"\\]|\\.)*"|[^\s"]+)')
+_RAISED = re.compile(r' (?:exc_info|exc_text|exception|traceback|stack_trace)=(?P<text>"(?:[^"\\]|\\.)*")')
 _STAMP = re.compile(r'(?:^| )(?:time|timestamp|ts|t)="?(?P<stamp>\d{4}-[\dT:.,+Z -]{8,40})')
 
 
@@ -54,6 +62,8 @@ def record_lines(entry: Mapping[str, Any], name: str, n: int, times: Times) -> I
     time = _time(written)
     cut = name == "log" and len(text.encode("utf-8", "replace")) >= PIECE and not text.endswith("\n")
     stream = entry.get("stream")
+    if not RAISED.isdisjoint(entry):
+        text += raised(entry, text)
     whole = clean(text).rstrip("\r\n")
     for part in [whole] if cut or time is not None else whole.split("\n"):
         yield Line(
@@ -64,6 +74,46 @@ def record_lines(entry: Mapping[str, Any], name: str, n: int, times: Times) -> I
             cut=cut,
             fields={"_LINE_BREAK": BROKEN_OFF} if cut else EMPTY,
         )
+
+
+def raised(entry: Mapping[str, Any], text: str) -> str:
+    """The traceback that stands in a member of its own, as a logger writes it below its text; empty if the text has it
+    itself."""
+    if _FRAME in text:
+        return ""
+    for name in sorted(RAISED & entry.keys()):
+        value = entry[name]
+        if isinstance(value, dict):  # ECS: its frames are kept apart from the exception
+            kind, message = value.get("type"), value.get("message")
+            value = value.get("stack_trace")
+            if isinstance(value, str) and isinstance(kind, str) and kind not in value:
+                value = f"{value.rstrip()}\n{kind}: {message}"
+        elif name == "error":
+            continue  # anybody's words
+        elif isinstance(value, list):
+            value = _structured(value)
+        if isinstance(value, str) and _FRAME in value:
+            value = value.strip("\r\n")
+            return f"\n{value}" if "raceback (" in value else f"\n{_HEADER}\n{value}"
+    return ""
+
+
+def _structured(stacks: list[Any]) -> str:
+    """structlog's tracebacks in parts, the one that was raised last first, as Python prints them."""
+    parts: list[str] = []
+    for stack in reversed([stack for stack in stacks[:20] if isinstance(stack, dict)]):
+        frames = [frame for frame in stack.get("frames") or () if isinstance(frame, dict)]
+        parts += [
+            _HEADER,
+            *(f'{_FRAME}{f.get("filename")}", line {f.get("lineno")}, in {f.get("name")}' for f in frames),
+        ]
+        parts += [
+            f"{stack.get('exc_type')}: {stack.get('exc_value')}",
+            "",
+            _CAUSE if stack.get("is_cause") else _CONTEXT,
+            "",
+        ]
+    return "\n".join(parts[:-3])
 
 
 def _time(written: str) -> int | None:
@@ -90,9 +140,15 @@ def read_logfmt(data: Bytes, notes: Notes, times: Times) -> Iterator[Line]:
         if match is None:
             yield Line(clean(text), n=n, time=times.of(text), cut=notes.ends)
             continue
-        message, stamp = match["text"], _STAMP.search(text[: match.start("text")])
-        if message.startswith('"'):
-            with contextlib.suppress(ValueError):
-                message = json.loads(message, strict=False)
+        message, stamp = _unquoted(match["text"]), _STAMP.search(text[: match.start("text")])
         members = {"message": message, **({"time": stamp["stamp"].strip()} if stamp is not None else {})}
+        if "File " in text and (below := _RAISED.search(text)) is not None:
+            members["exception"] = _unquoted(below["text"])
         yield from record_lines(members, "message", n, times)
+
+
+def _unquoted(value: str) -> str:
+    if value.startswith('"'):
+        with contextlib.suppress(ValueError):
+            return str(json.loads(value, strict=False))
+    return value
