@@ -45,6 +45,10 @@ def ends_in(*paths: str) -> Link:
         (SITE + "heron_kernels/wade.py", ""),
         (SITE + "sglang/srt/transformers.py", ""),
         ("/opt/transformers/lake.py", ""),
+        ("/opt/src/flashinfer/flashinfer/fused_moe/core.py", "flashinfer-python"),
+        ("/opt/transformers/src/transformers/lake.py", "transformers"),
+        ("/opt/heron/heron/core.py", ""),
+        ("/opt/sglang/python/sglang/srt/lake.py", ""),
         ("", ""),
     ],
 )

@@ -53,6 +53,8 @@ BROUGHT_BY = {
 }
 _SAME = {"sglang-kernel": "sgl-kernel"}  # what a package was called before
 _FOLDERS = re.compile(r"(?:site|dist)-packages/(?P<folders>(?:[\w.-]+/){0,12})(?P<file>[\w-]+)\.(?:py|pyi|pyx|so)\b")
+# A checkout that was installed as it lies: flashinfer/flashinfer/..., transformers/src/transformers/...
+_CHECKOUT = re.compile(r"(?:^|/)(?P<name>[\w-]{2,40})/(?:src/|python/)?(?P=name)/(?:\w+/){0,12}\w+\.py$")
 _OURS = re.compile(r"(?:^|/)sglang/(?:\w+/){0,12}\w+\.py$")
 _BARE = re.compile(r"[A-Za-z][\w.-]*")
 
@@ -71,7 +73,8 @@ def _package(path: str) -> str:
     """Of a bundle (`nvidia_cutlass_dsl/python_packages/cutlass/`) the inner folder counts."""
     place = _FOLDERS.search(path)
     if place is None:
-        return ""
+        checkout = _CHECKOUT.search(path)
+        return BROUGHT_BY.get(checkout["name"], "") if checkout else ""
     folders = place["folders"].split("/")[:-1] or [place["file"]]
     return next((BROUGHT_BY[one] for one in folders[:3] if one in BROUGHT_BY), "")
 
