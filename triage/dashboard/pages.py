@@ -283,8 +283,11 @@ def _knowledge(router: APIRouter, desk: Desk) -> None:
 
 
 def _says(rule: Rule, words: Sequence[str]) -> bool:
-    """Whether what a rule tells people holds each of these words."""
-    told = (rule.id, rule.title, rule.cause, *(f"{remedy.id} {remedy.title}" for remedy in rule.remedies))
+    """Whether what a rule tells people, or looks for in a log, holds each of these words."""
+    told = [rule.id, rule.title, rule.cause, *(f"{remedy.id} {remedy.title}" for remedy in rule.remedies)]
+    for clause in rule.clauses:
+        told += clause.exceptions
+        told += (pattern.text.replace("\\", "") for pattern in (*clause.messages, *clause.lines))
     every = "\n".join(told).casefold()
     return all(word in every for word in words)
 
