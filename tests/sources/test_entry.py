@@ -1,7 +1,11 @@
 """Journal fields become lines the same way by every road; only trusted fields say where a line comes from."""
 
+import pytest
+
+from tests.crashes import story
+from tests.crashes.scanning import crashes_of, events_of
 from triage.model import OWNER, Origin
-from triage.sources.entry import COREDUMP, entry_line
+from triage.sources.entry import COREDUMP, contained, entry_line
 
 UNIT = "sglang-k26.service"
 SERVER = {
@@ -96,3 +100,48 @@ def test_a_piece_that_journald_broke_off_says_so():
 
 def test_text_that_no_database_takes_is_cleaned():
     assert entry_line({**SERVER, "MESSAGE": "a\0b\ud800"}, 1).text == "a\ufffdb?"
+
+
+def of_container(said, name, unit="docker.service", **more):
+    """As docker's journald driver writes it: one pid for all."""
+    fields = {
+        **said.fields,
+        "_PID": "901",
+        "_TRANSPORT": "journal",
+        "CONTAINER_NAME": name,
+        "CONTAINER_ID_FULL": name * 9,
+    }
+    return story.Said(said.text, 901, said.ms, {**fields, **more}, said.run, unit)
+
+
+def mixed(*names):
+    runs = [[*story.starting(), *story.serving(10_000, 4)] for _ in names]
+    runs[-1] = [*story.starting(), *story.rank_crash(12_000, 3), *story.parent_gives_up(12_100)]
+    lines = [of_container(said, name) for name, run in zip(names, runs, strict=True) for said in run]
+    return sorted(lines, key=lambda said: said.ms)
+
+
+@pytest.mark.parametrize("render", [story.as_json, story.as_export])
+def test_each_container_of_docker_is_a_server_of_its_own(render):
+    for units in (("docker.service",), ("sglang-b",), ("sglang*.service",)):
+        (crash,) = crashes_of(render(mixed("sglang-a", "sglang-b")), units=units)
+        assert (crash.unit, crash.root.rank, crash.grade.value) == ("sglang-b", "TP3", "complete")
+    assert events_of(render(mixed("sglang-a", "sglang-b")), units=("sglang-a",)) == []
+
+
+def test_a_containers_name_counts_only_in_dockers_unit():
+    line = entry_line({**SERVER, "CONTAINER_NAME": "other"}, 17)
+    assert contained(line, {**SERVER, "CONTAINER_NAME": "other"}) is line
+
+
+def test_a_line_that_docker_broke_is_a_piece():
+    fields = {
+        "MESSAGE": "x",
+        "_SYSTEMD_UNIT": "docker.service",
+        "CONTAINER_NAME": "s",
+        "CONTAINER_PARTIAL_MESSAGE": "true",
+    }
+    piece, last = (
+        contained(entry_line(each, 1), each) for each in (fields, {**fields, "CONTAINER_PARTIAL_LAST": "true"})
+    )
+    assert (piece.cut, last.cut, piece.unit, piece.pid) == (True, False, "s", None)

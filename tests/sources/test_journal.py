@@ -294,6 +294,15 @@ def test_what_runs_is_read_from_its_start(tmp_path: Path) -> None:
     ]
 
 
+def test_a_containers_lines_bear_its_name(tmp_path: Path) -> None:
+    text = entry(1, "one", "docker.service", CONTAINER_NAME="sglang-a") + entry(2, "dockerd", "docker.service")
+    found = lines_of(make_journal(tmp_path / "x.journal", text), units=["docker.service"])
+    assert [(line.text, line.unit, line.pid) for line in found] == [
+        ("one", "sglang-a", None),
+        ("dockerd", "docker.service", 4100),
+    ]
+
+
 def test_a_folder_of_another_machines_journals_is_followed_as_it_grows(tmp_path: Path) -> None:
     folder = tmp_path / "remote"
     folder.mkdir()

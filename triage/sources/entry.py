@@ -5,12 +5,14 @@ In come the fields of an entry as text (whoever read them: libsystemd, `journalc
 do I/O of its own and must not read a clock.
 
 Only trusted fields (those that journald adds, with a leading underscore) decide where a line comes from: a server that
-logs a field `UNIT=` of its own is still a process, not the manager.
+logs a field `UNIT=` of its own is still a process, not the manager. Docker's word for a container counts in
+docker's own unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from triage.model import AT_NUL, BROKEN_OFF, EMPTY, LOST, OWNER, Line, Origin
@@ -50,6 +52,10 @@ NOTICE_FIELDS = (
     "COREDUMP_SIGNAL",
 )
 FIELDS = PROCESS_FIELDS + NOTICE_FIELDS
+
+# Of docker's own unit: what its journald driver writes of each container.
+ENGINES = frozenset({"docker.service", "snap.docker.dockerd.service"})
+CONTAINER_FIELDS = ("CONTAINER_NAME", "CONTAINER_ID_FULL", "CONTAINER_PARTIAL_MESSAGE", "CONTAINER_PARTIAL_LAST")
 
 COREDUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
 # A piece that journald broke off: over 48K, at a NUL, or another process wrote in the middle of the line.
@@ -150,6 +156,22 @@ def process_line(
         stream=stream,
         cut=cut or broken == BROKEN_OFF,
         fields={"_LINE_BREAK": broken, **owner} if broken in BROKEN and broken else owner,
+    )
+
+
+def contained(line: Line, fields: Mapping[str, str]) -> Line:
+    """What docker wrote for one of its containers is that container's, under its name and not by docker's pid."""
+    name = fields.get("CONTAINER_NAME")
+    if line.unit not in ENGINES or line.origin is not Origin.PROCESS or not name:
+        return line
+    piece = fields.get("CONTAINER_PARTIAL_MESSAGE") == "true" and fields.get("CONTAINER_PARTIAL_LAST") != "true"
+    return replace(
+        line,
+        unit=name,
+        invocation=fields.get("CONTAINER_ID_FULL"),
+        pid=None,
+        cut=line.cut or piece,
+        fields={"_LINE_BREAK": BROKEN_OFF} if piece else line.fields,
     )
 
 

@@ -32,7 +32,18 @@ from typing import Any
 from triage.model import Batch, Gate, InputError, Line, NotPermitted, Origin, Unreachable
 from triage.sources.beginning import first_windows
 from triage.sources.cursor import lost, moment_of, same_entry
-from triage.sources.entry import NOTICE_FIELDS, clean, entry_line, gap_line, process_line, raw_field
+from triage.sources.entry import (
+    CONTAINER_FIELDS,
+    ENGINES,
+    NOTICE_FIELDS,
+    PROCESS_FIELDS,
+    clean,
+    contained,
+    entry_line,
+    gap_line,
+    process_line,
+    raw_field,
+)
 from triage.sources.sieve import Sieve
 
 BATCH = 256  # entries read before the pipeline has its turn
@@ -190,6 +201,9 @@ class JournalSource:
         reader = self._reader
         message, stream, pid = raw_field(reader, "MESSAGE"), raw_field(reader, "_STREAM_ID"), raw_field(reader, "_PID")
         known = self._streams.get((unit, stream, pid)) if stream else None
+        if known is None and _text(unit) in ENGINES:
+            fields = self._fields((*PROCESS_FIELDS, *CONTAINER_FIELDS))
+            return contained(entry_line(fields, reader._get_realtime(), cut=len(message) >= THRESHOLD), fields)
         if known is None:
             host, invocation = self._raw("_HOSTNAME"), self._raw("_SYSTEMD_INVOCATION_ID")
             known = (_text(host) or None, _text(unit), _text(invocation) or None)

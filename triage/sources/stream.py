@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from triage.engine.lines import parse
 from triage.model import Batch, Gate, InputError, Line, Origin
 from triage.sources.bytes import JOURNAL, MAX_LINE, Bytes, Notes, decode, no_text
-from triage.sources.entry import entry_line
+from triage.sources.entry import contained, entry_line
 from triage.sources.logged import TEXTS, is_logfmt, read_logfmt, record_lines, records
 from triage.sources.packed import archive_errors, unpacked
 from triage.sources.table import Table, read_table, table
@@ -178,6 +178,19 @@ class Units:
             self.others.discard(unit)
         return known
 
+    def holds(self, line: Line, inner: Line) -> bool:
+        """Whether a container's lines are wanted: by its name, with or without a unit's ending, or by docker's unit."""
+        name = inner.unit or ""
+        known = self._known.get(name)
+        if known is None:
+            names = (name, f"{name}.service", line.unit or "")
+            known = not self._globs or any(fnmatchcase(each, glob) for glob in self._globs for each in names)
+            if len(self._known) < 10_000:
+                self._known[name] = known
+        if not known and len(self.others) < 100:
+            self.others.add(name)
+        return known
+
 
 # ---------------------------------------------------------------- kinds
 
@@ -322,6 +335,10 @@ def _entry(fields: dict[str, str], units: Units, *, cut: bool = False) -> Iterat
     stamp = fields.get("__REALTIME_TIMESTAMP", "")
     time = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 19 else None
     line = entry_line(fields, time, cut=cut)
+    if "CONTAINER_NAME" in fields and (inner := contained(line, fields)) is not line:
+        if units.holds(line, inner):
+            yield inner
+        return
     command = fields.get("_CMDLINE", "") if line.origin is Origin.PROCESS else ""
     if units.wants(line, command):
         yield line
