@@ -29,9 +29,11 @@ from triage.sources.entry import raw_field
 SIFT = 2048  # entries read before the pipeline has its turn
 CHUNK = 16, 256  # entries searched at once: behind a word, and where there was none for long
 ASKED = 8  # entries at the beginning of a chunk whose process is asked for in any case
-WARY = 4  # chunks that are gone through entry by entry, once a head told nothing
+PIECE = 64  # entries of a chunk read in one go: where a head tells nothing, all behind it are read again
+WARY = 4  # chunks that are gone through entry by entry, where head after head told nothing
 _RECORD = b"[2"  # begins a record, in this millennium
 _HEAD = slice(20, 31)  # of a record: what stands behind its time
+_BEHIND = itemgetter(_HEAD)
 _ACCESS = b"INFO:     "  # begins what uvicorn says of each request
 
 
@@ -68,6 +70,7 @@ class Sieve:
         self._aged = 0  # entries read since then
         self._chunk = CHUNK[0]
         self._wary = 0  # so many more chunks are gone through entry by entry
+        self._caution = 0  # and so many after the next head that tells nothing
 
     def passed(self) -> Mapping[str | None, int]:
         """Lines that were passed over since this was asked last, by unit."""
@@ -144,25 +147,41 @@ class Sieve:
     def _rush(self, reader: Any, messages: list[bytes], writers: list[bytes]) -> bool:
         """The rest of a chunk, up to the first entry whose head tells no process; was that the end? No step of Python's
         is taken for an entry's reading, which is a sixth of a healthy journal's time."""
-        count = self._chunk - ASKED
-        rest: list[bytes] = []
         read = map(itemgetter(1), zip(iter(reader._next, False), map(reader._get, repeat("MESSAGE")), strict=False))
-        try:
-            rest.extend(islice(read, count))
-            ended = len(rest) < count
-        except KeyError:  # no message
-            reader._previous()
-            ended, self._wary = False, WARY
-        pids = [*map(self._heads.get, map(_head, rest), repeat(b""))]
-        if b"" in pids:
-            strange = pids.index(b"")
-            for _ in range(len(rest) - strange):
+        for left in range(self._chunk - ASKED, 0, -PIECE):
+            rest: list[bytes] = []
+            count, told = min(left, PIECE), True
+            try:
+                rest.extend(islice(read, count))
+                ended = len(rest) < count
+            except KeyError:  # no message
                 reader._previous()
-            del rest[strange:], pids[strange:]
-            ended, self._wary = False, WARY
-        messages += rest
-        writers += pids
-        return ended
+                told = ended = False
+            pids = self._told(rest)
+            if len(pids) < len(rest):
+                for _ in range(len(rest) - len(pids)):
+                    reader._previous()
+                del rest[len(pids) :]
+                told = ended = False
+            messages += rest
+            writers += pids
+            if ended:
+                return True
+            if not told:
+                self._wary, self._caution = self._caution, min(2 * self._caution or 1, WARY)
+                return False
+        self._caution //= 2
+        return False
+
+    def _told(self, messages: list[bytes]) -> list[bytes]:
+        """The process of each by its head, up to the first that tells none."""
+        pids = [*map(self._heads.get, map(_BEHIND, messages), repeat(b""))]  # they are nearly all records
+        if b"" in pids:
+            for n, pid in enumerate(pids):
+                pids[n] = pid or self._heads.get(_head(messages[n]), b"")
+                if not pids[n]:
+                    return pids[:n]
+        return pids
 
     def _wrote(self, head: bytes, pid: bytes) -> None:
         """A known process did; what others write too tells nothing."""
