@@ -173,6 +173,32 @@ def test_a_check_of_its_health_shows_that_the_front_end_goes_on():
         assert crash.outcome is outcome
 
 
+def health(*times):
+    return [Said(f'[{stamp(ms)}] INFO:     10.0.0.1:5 - "GET /health HTTP/1.1" 200 OK', MAIN, ms) for ms in times]
+
+
+@pytest.mark.parametrize("texts", [HANDLED["in one record"][1], REPORT], ids=["a request", "a spare thread"])
+@pytest.mark.parametrize("render", [story.as_json, story.as_text])
+def test_an_idle_server_shows_by_its_next_check_that_it_goes_on(render, texts):
+    met = [*story.starting(), *said(MAIN, texts)]
+    for checks, outcome in (((60_000, 90_000), Outcome.RECOVERED), ((), Outcome.UNKNOWN)):
+        (crash,) = crashes_of(render([*met, *health(*checks)]))
+        assert crash.outcome is outcome
+    first, last = crashes_of(render([*met, *ended(40_000)]))  # while that is waited for
+    assert (first.outcome is not Outcome.FATAL, last.root.cause.exception) == (True, "AttributeError")
+
+
+def test_an_idle_server_is_not_waited_for_without_end():
+    met = [*story.starting(), *said(MAIN, REPORT)]
+    (crash,) = crashes_of(story.as_json([*met, *health(400_000)]))
+    assert (crash.outcome, crash.ended) == (Outcome.UNKNOWN, crash.started)
+
+
+def test_a_thread_that_nobody_misses_is_nothing_while_the_server_goes_down():
+    down = Said(f"[{stamp(11_000)}] SIGTERM received. signum=15 frame=None. Draining requests", MAIN, 11_000)
+    assert crashes_of(story.as_text([*story.starting(), down, *said(MAIN, REPORT)])) == []
+
+
 def test_spans_that_could_not_be_sent_are_no_crash():
     trace = story.traceback_lines((("opentelemetry/export.py", 3, "export", "send(x)"),), "RpcError: unavailable")
     lines = [*story.starting(), *said(MAIN, ["Exception while exporting Span batch.", HEADER, *trace])]

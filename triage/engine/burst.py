@@ -15,11 +15,11 @@ from triage.engine.aftermath import NEAR, Before, follows, remember, same_moment
 from triage.engine.aside import Aside
 from triage.engine.crashes import Held, OpenCrash
 from triage.engine.endings import Ending
-from triage.engine.entries import Entry, is_child, lost_entry, only_lost, refresh, report_entry, told_of
+from triage.engine.entries import Entry, is_child, is_thread, lost_entry, only_lost, refresh, report_entry, told_of
 from triage.engine.kinds import HANG, Kind
 from triage.engine.lanes import News, Report
 from triage.engine.milestones import Progress
-from triage.engine.roles import AFTER, Signs
+from triage.engine.roles import AFTER, Signs, serves
 from triage.engine.starters import KILLED
 from triage.engine.suspects import suspects
 from triage.engine.tracebacks import Traceback
@@ -112,6 +112,15 @@ class Burst:
         """What is open is that the server answers nobody."""
         return self.crash is not None and self.crash.root is not None and self.crash.root.name == HANG
 
+    @property
+    def harmless(self) -> bool:
+        """What is open is but what the front end met, or a thread that nobody is served by: the next sign of life tells
+        that it goes on."""
+        root = self.crash.root if self.crash is not None else None
+        if root is None or root.kind not in handled.HANDLED or self.ends_server:
+            return False
+        return _spare(root) or (not is_child(root) and handled.elsewhere(root, self.tags))
+
     def lower(self, grade: Grade, time: int | None) -> None:
         """The journal told that lines are missing."""
         self._grade_at[grade] = time if time is not None else -1
@@ -151,7 +160,7 @@ class Burst:
         """A failure."""
         if self.ending.final and entry.kind is not Kind.HARDWARE:
             return []
-        if self.progress.stopping is not None and entry.kind >= Kind.EXIT and self.crash is None:
+        if self.progress.stopping is not None and self.crash is None and (entry.kind >= Kind.EXIT or _spare(entry)):
             return []  # teardown after a requested stop
         entry.quoted = entry.quoted or self.quoted
         if entry.name == "watchdog":
@@ -315,7 +324,7 @@ class Burst:
             if now is None and self._checks % 2 == 0:  # there are seconds between two
                 self.came(serial)
             lives = same or (None in (pid, root.pid) and handled.front(root, self.tags))
-            if late and lives and not is_child(root):
+            if late and ((lives and not is_child(root)) or _spare(root)):
                 self.handled, self.progress.active = True, now if now is not None else -1
             return
         # Whoever is known to have ended a thread, or is another than who works here, may still be missed.
@@ -453,3 +462,8 @@ class Burst:
         root = replace(picture.root, why=why)
         failures = (root, *picture.failures[1:])
         return replace(picture, root=root, failures=failures, suspects=missing, follows=before)
+
+
+def _spare(entry: Entry) -> bool:
+    """Whether a thread ended with it that nobody is served by."""
+    return is_thread(entry) and not serves(entry)

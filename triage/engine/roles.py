@@ -168,10 +168,10 @@ def _missed(root: Entry, seen: Signs) -> bool:
     or one that reports or measures, is not missed by those who are served."""
     if not is_child(root) or root.doubtful:
         return False
-    return _serves(root) if is_thread(root) else not seen.outlived
+    return serves(root) if is_thread(root) else not seen.outlived
 
 
-def _serves(root: Entry) -> bool:
+def serves(root: Entry) -> bool:
     """Whether code of the engine's ran there that requests go through."""
     paths = [frame.path.partition("sglang/srt/")[2] for frame in root.cause.frames]
     return any(path and not path.startswith(_BESIDE) for path in paths)

@@ -27,6 +27,7 @@ from triage.engine.tracelines import stack_line
 from triage.model import Change, CrashEvent, Grade, Line, Outcome, Phase, Role
 
 _STEPS = ("Decode batch", "Prefill batch")
+PATIENCE = 120_000_000  # so long an idle server may go without a check of its health
 
 
 class Run(Invocation):
@@ -419,11 +420,13 @@ class Run(Invocation):
 
     def _quiet(self, time: int) -> bool:
         """Failures have been quiet long enough. A plain file may end here: there only a server at work proves it. So it
-        is with one that hangs: it goes on doing nothing."""
+        is with one that hangs: it goes on doing nothing. An idle one is asked for its health now and then."""
         since = self._since()
         if since is None or time < since + GROUP_QUIET:
             return False
-        if (self.plain or self._burst.hangs) and not self._worked():
+        last = self._burst.last
+        patient = self._burst.harmless and last is not None and time < last + PATIENCE
+        if (self.plain or self._burst.hangs or patient) and not self._worked():
             self._asked = time
             return False
         return True
