@@ -93,7 +93,7 @@ def read_rule(r: Reader, node: Node, path: Path, digest: str) -> Rule:
     rule = Rule(
         id=path.stem,
         area=path.parent.name,
-        path=path,
+        file=str(path),
         digest=digest,
         title=r.text(keys.get("title"), 120),
         cause=r.text(keys.get("cause")),
