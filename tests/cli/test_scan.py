@@ -225,6 +225,7 @@ def test_plain_logs_of_two_nodes_belong_together_by_what_their_servers_were_give
         (b'INFO:     10.1.0.9:52114 - "POST /generate HTTP/1.1" 200 OK\n', False),
         (b"Nov 29 12:00:12 gpu-ash sshd[7]: Server listening on 0.0.0.0 port 22.\n", False),
         (b"The server is fired up and ready to roll!\nwords\n", False),
+        (b"Loading safetensors checkpoint shards:  20% Completed | 2/10 [00:02<00:10,  1.1s/it]\n", False),
     ],
 )
 def test_a_text_of_which_no_line_has_a_known_form_gets_a_notice(data, told):

@@ -54,6 +54,19 @@ def test_the_stacks_of_a_native_death_have_none(prefix):
     assert crash.root.cause.frame.function == "resolve"
 
 
+@pytest.mark.parametrize("prefix", [prefix for prefix in PREFIXES if prefix != "a time"])
+def test_so_have_none_those_that_a_log_begins_with(prefix):
+    (plain,) = crashes_of("".join(f"{line}\n" for line in DUMP).encode())
+    (crash,) = crashes_of(behind(prefix, DUMP))
+    assert (crash.root.cause, crash.root.cause.frame.function) == (plain.root.cause, "resolve")
+
+
+def test_a_text_that_only_speaks_of_a_dump_is_none():
+    for before in ("He wrote ", "error='", "at 7 he wrote: '"):
+        crashes = crashes_of(f"{before}Fatal Python error: Aborted\n".encode())
+        assert [crash for crash in crashes if crash.root.cause.exception == "SIGABRT"] == []
+
+
 def test_a_time_before_each_line_makes_no_record_of_it():
     lines = [said.text for said in [*story.starting(), *story.rank_crash(12_000, 2), *story.parent_gives_up(13_000)]]
     (crash,) = crashes_of(behind("a time", lines))

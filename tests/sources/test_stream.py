@@ -83,6 +83,18 @@ def test_an_export_field_that_claims_to_be_huge_is_no_trap():
     assert any("could not be read" in text for text in notices)
 
 
+def test_words_of_another_program_before_an_export_are_left_out_and_told():
+    words = b"[2026-11-29 12:00:00] connected\n\ngpu-ash login: model_path='/m'\n\n"
+    lines, notices = read(words + story.as_export(story.story()))
+    assert [line.text for line in lines] == [line.text for line in read(story.as_export(story.story()))[0]]
+    assert any("1 entries could not be read" in text for text in notices)
+
+
+@pytest.mark.parametrize("text", [b"-- No entries --\n", b"-- Boot 5c8f2f3e --\n-- No entries --\n"])
+def test_what_journalctl_did_not_find_is_told(text):
+    assert read(text) == ([], ["f: journalctl found no entries of that unit and time"])
+
+
 @pytest.mark.parametrize("keep", [400, 900])
 def test_a_damaged_archive_gives_what_was_whole_and_says_so(keep):
     data = gzip.compress(story.as_text(story.story()), compresslevel=1)

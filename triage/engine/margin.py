@@ -17,6 +17,7 @@ from triage.engine.tracelines import FRAME, HEADER
 
 MAX = 100
 FILE = '  File "'  # as Python writes it
+DUMP = "Fatal Python error: "  # begins a dump of the stacks, which no record need stand before
 _NUMBER = re.compile(r" *\d+")
 _TEXT = re.compile(r"[\"'={(]")  # what a record of a request has before its text is no margin
 _LABEL = re.compile(r" *(\d{1,6}): ?")
@@ -111,7 +112,9 @@ class Margin:
 
     def _alike(self, text: str, raw: str) -> str:
         """The line without what all lines begin with."""
-        if self._first is not None and (FILE in text or HEADER in text):
+        if self._first is not None and (at := text.find(DUMP)) > 1 and _margin(text[:at]):
+            self._all, self._first = _like(text[:at]), None
+        elif self._first is not None and (FILE in text or HEADER in text):
             self._first = None  # a traceback's own lines tell it, and all are indented
         elif self._first is not None and text.strip():
             self._first.append(text)
@@ -158,9 +161,13 @@ def _beginning(texts: list[str]) -> re.Pattern[str] | None:
     )
     end = _END.match("".join(tokens[0][:size]))
     head = end[0] if end is not None else ""
-    if len(head) < 2 or not re.search(r"[\d\]|>]", head) or _TEXT.search(head):
-        return None
-    return _like(head)
+    return _like(head) if _margin(head) else None
+
+
+def _margin(head: str) -> bool:
+    """Whether it may stand before each line: it is no word of a text."""
+    fits = 1 < len(head) <= MAX and _END.fullmatch(head) is not None
+    return fits and re.search(r"[\d\]|>]", head) is not None and _TEXT.search(head) is None
 
 
 def _wordy(head: str) -> bool:

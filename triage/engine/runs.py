@@ -72,7 +72,7 @@ class Run(Invocation):
     def _note_form(self, line: Line, parsed: Parsed) -> None:
         """Whether anything stands before a line that tells what it is."""
         known = parsed.headed or parsed.stamp or parsed.ident or parsed.writer or line.unit
-        self.strange = not known and line.time is None
+        self.strange = not known and line.time is None and not is_progress(parsed.text)
 
     def _worked_on(self, line: Line, parsed: Parsed) -> None:
         """Something was done for a client while a crash is open."""

@@ -25,6 +25,7 @@ class Notes:
     def __init__(self) -> None:
         self.undecodable = self.long = self.nulls = self.malformed = 0
         self.broken = ""
+        self.empty = False  # journalctl found nothing
         self.unturned = False
         self.unended = False  # the last line has no end: more of it may have been written
 
@@ -43,6 +44,8 @@ class Notes:
             found.append(f"{name}: {self.nulls} messages are missing: export with `journalctl -o json --all`")
         if self.malformed:
             found.append(f"{name}: {self.malformed} entries could not be read and were left out")
+        if self.empty:
+            found.append(f"{name}: journalctl found no entries of that unit and time")
         if self.unturned:
             found.append(f"{name}: it begins with the newest line and is long; only the newest lines were read")
         if self.broken:

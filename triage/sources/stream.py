@@ -115,6 +115,9 @@ class StreamSource:
                 f"{self.name} is no text: give the log as text or as `journalctl -o export` writes it, plain or packed "
                 "by gzip, xz, zstd or bzip2"
             )
+        if _NOTHING.fullmatch(head):
+            self._notes.empty = True
+            return iter(())
         if _VERBOSE.match(head):
             raise InputError(f"{self.name} is `journalctl -o verbose`, which is not read: export it with -o json --all")
         self._table = table(head)
@@ -195,6 +198,8 @@ class Units:
 # ---------------------------------------------------------------- kinds
 
 
+_FIELD = re.compile(rb"[A-Z_][A-Z0-9_]{0,63}")  # the name of a field of the journal
+_NOTHING = re.compile(rb"(?:\s|-- (?!No)[^\n]*\n)*-- No entries --\s*")
 _VERBOSE = re.compile(rb"[^\n]{10,80} \[s=[0-9a-f]+;i=[^\n]*\n {4}[A-Z_]")
 
 
@@ -220,7 +225,7 @@ def _is_json(head: bytes) -> bool:
 
 
 def _is_export(head: bytes) -> bool:
-    for block in head.lstrip(b"\n").split(b"\n\n", 2)[:2]:  # the first one may be the rest of one
+    for block in head.lstrip(b"\n").split(b"\n\n", 4)[:4]:  # the first ones may be the rest of one, or another's words
         name = block.split(b"=", 1)[0]
         if b"__REALTIME_TIMESTAMP=" in block and name.isascii() and name.replace(b"_", b"").isalnum():
             return True
@@ -312,11 +317,14 @@ def read_export(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
     short = False  # the input ends within a value
     while (raw := data.line()) is not None:
         if not raw:
-            if fields:
+            if "MESSAGE" in fields or "__REALTIME_TIMESTAMP" in fields:
                 yield from _entry(fields, units)
-                fields = {}
+            fields = {}
             continue
         name, equals, value = raw.partition(b"=")
+        if not equals and not _FIELD.fullmatch(raw):  # another program's word
+            notes.malformed += 1
+            continue
         if not equals:
             size = int.from_bytes(data.take(8), "little")
             if size > 1 << 40:
