@@ -60,7 +60,9 @@ def computed(edit: Edit, before: str) -> str:
         bounded = bounded if edit.ceiling is None else min(bounded, edit.ceiling)
         wanted = min(present, bounded) if wanted < present else max(present, bounded)
     if re.fullmatch(r"-?\d+", before) and not (edit.op == "cap-flag" and wanted != int(wanted)):
-        return str(int(wanted))
+        # Cut to a whole number it stays above its floor: half of `--hicache-ratio 2`, but 1.1 at least, is no 1.
+        if edit.floor is None or int(wanted) >= min(edit.floor, present):
+            return str(int(wanted))
     return text_of(round(wanted, 4))
 
 
