@@ -59,10 +59,10 @@ def computed(edit: Edit, before: str) -> str:
         bounded = wanted if edit.floor is None else max(wanted, edit.floor)
         bounded = bounded if edit.ceiling is None else min(bounded, edit.ceiling)
         wanted = min(present, bounded) if wanted < present else max(present, bounded)
-    if re.fullmatch(r"-?\d+", before) and not (edit.op == "cap-flag" and wanted != int(wanted)):
-        # Cut to a whole number it stays above its floor: half of `--hicache-ratio 2`, but 1.1 at least, is no 1.
-        if edit.floor is None or int(wanted) >= min(edit.floor, present):
-            return str(int(wanted))
+    whole = re.fullmatch(r"-?\d+", before) and not (edit.op == "cap-flag" and wanted != int(wanted))
+    # Cut to a whole number it has to stay above its floor: half of `--hicache-ratio 2`, but 1.1 at least, is no 1.
+    if whole and (edit.floor is None or int(wanted) >= min(edit.floor, present)):
+        return str(int(wanted))
     return text_of(round(wanted, 4))
 
 
