@@ -37,6 +37,30 @@ def test_where_the_frames_have_an_exception_below_the_one_above_is_none_of_them(
     assert "RuntimeError" not in {crash.root.cause.exception for crash in crashes_of("\n".join(apart).encode())}
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "  {}.py:{} {}",
+        "{}.py:{} {}",
+        "at sglang/srt/managers/{}.py:{} ({})",
+        "    at {}.py:{} in {}",
+        "{2} ({0}.py:{1})",
+    ],
+)
+def test_places_that_a_person_wrote_below_an_exception_are_its_frames(form):
+    places = [form.format(*place) for place in (("worker", 612, "forward"), ("scheduler", 99, "run_batch"))]
+    (crash,) = crashes_of("\n".join(["AssertionError: an odd page", *places, ""]).encode())
+    cause = crash.root.cause
+    assert (cause.message, cause.frame.function, cause.frame.line) == ("an odd page", "forward", 612)
+    assert [frame.function for frame in cause.frames] == ["run_batch", "forward"]
+
+
+def test_a_message_that_also_names_places_keeps_them():
+    below = ["see worker.py:612 forward", "and the other"]
+    (crash,) = crashes_of("\n".join(["AssertionError: an odd page", *below, ""]).encode())
+    assert (crash.root.cause.message, crash.root.cause.frames) == ("\n".join(["an odd page", *below]), ())
+
+
 def test_supervisords_line_before_each_piece_is_no_part_of_what_it_logs():
     last = "ValueError: the first line\nand the second"
     lines = [said.text for said in [*story.starting(1)[1:], *story.rank_crash(12_000, 0, last)]]

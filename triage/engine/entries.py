@@ -13,7 +13,7 @@ from triage.engine import leads
 from triage.engine.dumps import Dump
 from triage.engine.kinds import Kind, Sign, peer_lost
 from triage.engine.lanes import Report
-from triage.engine.links import CUT, telling
+from triage.engine.links import CUT, placed, telling
 from triage.engine.mixing import Mix
 from triage.engine.tracebacks import Traceback
 from triage.engine.tracelines import engine_frame, is_engine
@@ -139,6 +139,8 @@ def report_entry(report: Report, now: int | None) -> Entry:
         kind, why, ends = judge_traceback(body, links, bare=report.bare, failed=lane.failed)
         why += _amid(body)
     # Writers without a name may be several, of which one only tells that another is gone.
+    if kind is Kind.BARE:
+        links = tuple(map(placed, links))
     ended = kind is not Kind.REQUEST and (kind is not Kind.HINT or lane.named)
     lane.failed = lane.failed or (ended and (lane.named or kind is not Kind.PLAIN or not of_front(links[0])))
     entry = Entry(kind, "traceback", why, list(body.lines), body.texts[: body.opened], links, report.rank, report.pid)
@@ -170,6 +172,8 @@ def refresh(entry: Entry, report: Report) -> None:
         kind, why, ends = judge_traceback(body, entry.links, bare=entry.kind is Kind.BARE, failed=False)
         entry.ends_server = entry.ends_server or ends
         entry.kind, entry.why = kind, why + _amid(body)
+        if kind is Kind.BARE:
+            entry.links = tuple(map(placed, entry.links))
     _quality(entry)
 
 

@@ -12,7 +12,7 @@ from enum import IntEnum, auto
 from itertools import pairwise
 
 from triage.engine.kinds import peer_lost
-from triage.engine.tracelines import engine_frame
+from triage.engine.tracelines import engine_frame, stack_line
 from triage.model import Frame, Link
 
 CUT = "CutTraceback"  # triage's word for frames without their exception
@@ -25,6 +25,18 @@ _CLEANUP = re.compile(
 )
 _EXITS = ("__exit__", "__aexit__")
 _WRAPPERS = ("wrapper", "wrapped", "inner", "decorate_context", "_fn")
+
+
+def placed(link: Link) -> Link:
+    """An exception without frames, below which a person wrote where it was raised: a place a line, innermost first."""
+    message, _, below = link.message.partition("\n")
+    if link.frames or ".py:" not in below:
+        return link
+    frames = [frame for line in below.split("\n") if line.strip() and (frame := stack_line(line)) is not None]
+    if len(frames) < sum(1 for line in below.split("\n") if line.strip()):
+        return link
+    outermost = tuple(reversed(frames))
+    return Link(link.exception, message, engine_frame(outermost), outermost)
 
 
 class Joint(IntEnum):

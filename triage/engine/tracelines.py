@@ -27,7 +27,8 @@ FRAME = re.compile(
 # A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
 LOOSE = re.compile(r'\s*(?P<path>[\w./-]{1,300}\.py)"?,? line (?P<line>\d{1,9}),? in (?P<function>[\w.<>]+)$')
 _STACK = re.compile(
-    r"\s*(?:(?P<path>[\w./-]{1,300}\.py):(?P<line>\d{1,9}):? (?:in )?(?P<function>[\w.<>]{1,200})(?:\(\))?|"
+    r"\s*(?:at )?(?:"
+    r"(?P<path>[\w./-]{1,300}\.py):(?P<line>\d{1,9}):? (?:in )?\(?(?P<function>[\w.<>]{1,200})(?:\(\)|\))?|"
     r"(?P<function2>[\w.<>]{1,200}) \((?P<path2>[\w./-]{1,300}\.py):(?P<line2>\d{1,9})\))$"
 )
 _EXCEPTION = re.compile(
