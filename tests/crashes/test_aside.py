@@ -28,6 +28,12 @@ def test_only_near_lines_are_and_no_access_log():
     assert texts(crash_of(old, access, HEAD, FRAME)) == [HEAD, FRAME]
 
 
+def test_lines_of_the_server_before_a_start_are_none_of_its_failures():
+    start = "[2026-11-29 12:00:11] server_args=ServerArgs(model_path='/m', tp_size=1)"
+    before = "[2026-11-29 12:00:11 TP0] The moon graph failed with error: no cheese"
+    assert texts(crash_of(start, *["", ""] * 9, before, start, HEAD, FRAME)) == [HEAD, FRAME]
+
+
 def test_a_traceback_with_its_end_needs_no_neighbours():
     crash = crash_of("[2026-11-29 12:00:11 TP0] Something else failed", HEAD, FRAME, "ValueError: the moon is full")
     assert not any("Something else" in text for text in texts(crash))

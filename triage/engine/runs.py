@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triage.engine import signs, starters
+from triage.engine.aside import Aside
 from triage.engine.burst import GROUP_QUIET
 from triage.engine.crashes import MAX_TEXT, corrected, kept
 from triage.engine.endings import Ending
@@ -241,7 +242,7 @@ class Run(Invocation):
         self._starter = Starter()
         self.progress.inherit(before)
         self._burst.ending, self._burst.progress = self.ending, self.progress
-        self._burst.tags = self.lanes.tags
+        self._burst.tags, self._burst.aside = self.lanes.tags, Aside()
 
     def _stop_text(self, line: Line) -> None:
         """SGLang was asked to stop: by its own word, where no manager tells it."""
