@@ -21,6 +21,7 @@ _HANDED_OVER = frozenset(  # how a KV cache lies, and over how many ranks
     {
         "page_size",
         "kv_cache_dtype",
+        "dtype",
         "tp_size",
         "tp",
         "pp_size",
