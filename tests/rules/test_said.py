@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
-from triage.model import Link
+from triage.model import Failure, Line, Link, Role
 from triage.rulebase import said
-from triage.rulebase.said import place_of, views
+from triage.rulebase.said import place_of, views, written
 from triage.rulebase.trial import furthest
 from triage.shipped import shipped
 
@@ -27,9 +27,12 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "catalogue").mkdir()
     (tmp_path / "catalogue" / "messages.json").write_text(json.dumps({"schema": 1, "said": KNOWN}))
     monkeypatch.setattr(said, "shipped", lambda name: tmp_path / name)
-    said._by_rarest.cache_clear()
+    kept = (said._known, said._files, said._folders, said._by_rarest)
+    for one in kept:
+        one.cache_clear()
     yield tmp_path
-    said._by_rarest.cache_clear()
+    for one in kept:
+        one.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,57 @@ def test_a_rule_about_a_place_serves_a_last_line_alone(lake: Path) -> None:
     assert rules.match(crash(link("ValueError", "herons"))) == ()
     assert furthest(rules.rules[0], seen)[0].holds
     assert seen.root.cause.frame is None  # what is reported stays what the log says
+
+
+@pytest.mark.parametrize(
+    ("message", "line", "places"),
+    [
+        ("eggs", "nests.py:432 ValueError: eggs", [("sglang/srt/lake/nests.py", "")]),
+        ("eggs", "nests.py: ValueError: eggs", [("sglang/srt/lake/nests.py", "")]),
+        ("eggs", "lake/other.py:432:lay: ValueError: eggs", [("sglang/srt/lake/other.py", "lay")]),
+        ("eggs", "heron.py:4 ValueError: eggs", [("heron.py", "")]),
+        ("eggs", "/opt/heron/lake/nests.py:4 ValueError: eggs", [("/opt/heron/lake/nests.py", "")]),
+        ("nests.py:4: eggs", "ValueError: nests.py:4: eggs", [("sglang/srt/lake/nests.py", "")]),
+        ("eggs", "nests.py said ValueError: eggs", []),
+        ("eggs in nests.py: two", "ValueError: eggs in nests.py: two", []),
+        (
+            "eggs\n  lake/nests.py:4    lay\n  at reeds.py grow:\n     grow(lake)\n"
+            '  File ".../phases.py", line ..., in wane',
+            "ValueError: eggs",
+            [
+                ("sglang/srt/lake/nests.py", "lay"),
+                ("sglang/srt/lake/reeds.py", "grow"),
+                ("sglang/srt/moon/phases.py", "wane"),
+            ],
+        ),
+        ("eggs\nnests.py:4 lay", "ValueError: eggs", []),
+        ("eggs" + "\n  nests.py:4 lay" * 400, "ValueError: eggs", [("sglang/srt/lake/nests.py", "lay")] * 24),
+    ],
+)
+@pytest.mark.usefixtures("lake")
+def test_places_that_somebody_wrote_beside_a_message_are_taken(
+    message: str, line: str, places: list[tuple[str, str]]
+) -> None:
+    root = Failure(Role.ROOT, (Link("ValueError", message),), (Line(line),))
+    assert [(frame.path, frame.function) for frame in written(root)] == places
+
+
+@pytest.mark.parametrize(
+    ("message", "exception"),
+    [
+        ("nests.py: cannot unpack non-iterable Heron", "TypeError"),
+        ("nests.py: 'Heron' object has no attribute 'egg'", "AttributeError"),
+        ("nests.py: list index out of range", "IndexError"),
+        ("nests.py: too many values to unpack (expected 2)", "ValueError"),
+        ("nests.py: local variable 'egg' referenced before assignment", "UnboundLocalError"),
+        ("nests.py: the heron is gone", "ErrorLine"),
+    ],
+)
+@pytest.mark.usefixtures("lake")
+def test_words_of_python_have_their_class_where_nobody_wrote_it(message: str, exception: str) -> None:
+    seen, plain = views(crash(link("ErrorLine", message)))
+    assert seen.root.cause.exception == exception
+    assert plain.root.cause.exception == "ErrorLine"
 
 
 def test_a_rule_that_wants_no_place_holds_as_before(lake: Path) -> None:
