@@ -9,7 +9,8 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from triage.rulebase.rule import RemedyText, Rule
+from triage.rulebase.peers import always
+from triage.rulebase.rule import RemedyText, Rule, slots
 from triage.rulebase.rulefile import load_rules
 from triage.shipped import shipped
 
@@ -55,7 +56,9 @@ def _rule(rule: Rule) -> list[str]:
 
 def _remedy(remedy: RemedyText) -> str:
     said = "confirmed" if remedy.confirmed else "advice"
-    if remedy.edits:
+    if where := always(remedy.edits):
+        said += f"; by hand, {where}"
+    elif remedy.edits:
         said += "; `triage apply` can do it"
     cost = f" Costs: {_text(remedy.cost)}" if remedy.cost else ""
     bad = "".join(
@@ -67,7 +70,7 @@ def _remedy(remedy: RemedyText) -> str:
 
 def _text(text: str) -> str:
     """One line, with what Markdown would take for itself escaped."""
-    return re.sub(r"([*_<>|`\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([*_<>|`\[\]])", r"\\\1", " ".join(slots(text).split()))
 
 
 if __name__ == "__main__":

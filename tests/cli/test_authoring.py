@@ -76,6 +76,14 @@ def test_show_takes_the_path_of_a_rule_that_is_not_in_force(tmp_path: Path, run:
     assert run("rules", "show", "moon").exit_code == 2
 
 
+def test_what_a_log_fills_and_what_is_by_hand_is_marked(run: Type) -> None:
+    shown = run("rules", "show", "nixl-error").output
+    assert shown.startswith("NIXL could not do what it was asked (‹what›)")
+    assert "(--disaggregation-transfer-backend mooncake) (by hand, on both sides of the pair at once)" in shown
+    assert "by hand, on" not in run("rules", "show", "chunk-not-page-multiple").output
+    assert "NIXL could not do what it was asked (‹what›)" in run("rules", "list").output
+
+
 def test_a_place_that_cannot_be_read_is_an_error_unless_others_can(tmp_path: Path, run: Type, log: Path) -> None:
     path = write(tmp_path, "moon", rule("{exception: ValueError}"))
     (log.parent / "bad.gz").write_bytes(b"\x1f\x8b no archive")

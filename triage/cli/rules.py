@@ -25,13 +25,15 @@ def rules() -> None:
 @JSON
 def list_(folders: tuple[Path, ...], as_json: bool) -> None:
     """All rules in force: id, area, severity, first remedy."""
+    from triage.rulebase.rule import slots
+
     loaded = load(folders)
     if as_json:
         print_json({"schema": 1, "rules": [_document(rule) for rule in loaded.rules], "masked": list(loaded.masked)})
         return
     width = max((len(rule.id) for rule in loaded.rules), default=0)
     for rule in sorted(loaded.rules, key=lambda r: (r.area, r.id)):
-        click.echo(f"{rule.area:12} {rule.id:{width}}  {rule.severity:8}  {rule.title}")
+        click.echo(f"{rule.area:12} {rule.id:{width}}  {rule.severity:8}  {slots(rule.title)}")
     for name in loaded.masked:
         click.echo(f"{'-':12} {name:{width}}  masked by an empty file")
 
@@ -42,15 +44,19 @@ def list_(folders: tuple[Path, ...], as_json: bool) -> None:
 @JSON
 def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
     """One rule in words: what it means, its remedies, its file. ID: of a rule in force, or the path of a rule file."""
+    from triage.rulebase.peers import always
+    from triage.rulebase.rule import slots
+
     rule, _ = one(rule_id, folders)
     if as_json:
         print_json(_document(rule))
         return
-    click.echo(f"{rule.title}\n")
-    click.echo(click.wrap_text(rule.cause, 100) + "\n")
+    click.echo(f"{slots(rule.title)}\n")
+    click.echo(click.wrap_text(slots(rule.cause), 100) + "\n")
     for number, remedy in enumerate(rule.remedies, 1):
         confirmed = "" if remedy.confirmed else " (not confirmed)"
-        click.echo(f"{number}. {remedy.title}{confirmed}")
+        where = always(remedy.edits)
+        click.echo(f"{number}. {slots(remedy.title)}{f' (by hand, {where})' if where else ''}{confirmed}")
         click.echo(click.wrap_text(f"costs: {remedy.cost}", 100, "   ", "   "))
         for bad in remedy.known_bad:
             where = [f"sglang {bad.release}"] * bool(bad.release) + ["certain flags"] * bool(bad.flags)

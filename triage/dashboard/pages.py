@@ -24,11 +24,10 @@ from triage.dashboard.actions import action_name, find, newest, prepared, view, 
 from triage.dashboard.desk import MICRO, Desk
 from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
-from triage.dashboard.render import slots
 from triage.debt import Debt, debts
 from triage.model import Pending, Refused, Severity, TriageError, Unreachable
 from triage.poison import poison
-from triage.rulebase.rule import Rule
+from triage.rulebase.rule import Rule, slots
 from triage.store import ActionRow, IncidentState, IncidentView
 
 Number = Annotated[int, Path(ge=1, le=2**31)]

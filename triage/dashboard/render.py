@@ -20,7 +20,7 @@ from markupsafe import Markup
 from triage.actionmodel import Plan
 from triage.dashboard.logtext import flat, shown
 from triage.model import Edit
-from triage.rulebase.rule import PLACEHOLDER, EditText
+from triage.rulebase.rule import EditText, slots
 from triage.shipped import shipped
 
 MICRO = 1_000_000
@@ -118,11 +118,6 @@ def text_lines(text: str) -> Markup:
 def unbroken(html: Markup) -> Markup:
     """A title as `shown` gives it, in which no line ends inside the name of a flag."""
     return Markup(re.sub(r"(?<![\w-])--[a-z][a-z0-9-]{1,40}(?![\w-])", r'<span class="flag">\g<0></span>', str(html)))  # noqa: S704
-
-
-def slots(text: str) -> str:
-    """A rule's text with the places that a log fills marked, where there is no log: `{asked}` is ‹asked›."""
-    return PLACEHOLDER.sub(r"‹\1›", text)
 
 
 def weblink(text: str) -> bool:

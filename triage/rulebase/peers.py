@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from triage.model import Edit
 from triage.rulebase.options import dest
+from triage.rulebase.rule import EditText
 
 BOTH_SIDES = "on both sides of the pair at once"
 EVERY_NODE = "on every node at once"
@@ -50,6 +51,11 @@ def followed(edits: Iterable[Edit], flags: Mapping[str, str], *, told: bool) -> 
     if flags.get("hicache_storage_backend", "None").strip("'\"") not in ("", "None") and _STORED & changed:
         return STORAGE
     return None
+
+
+def always(edits: Iterable[EditText]) -> str | None:
+    """The same for a rung as its rule has it: where it has to be carried out whatever server it is for."""
+    return followed((Edit(edit.op, name) for edit in edits for name in edit.names), {}, told=False)
 
 
 def _several(flags: Mapping[str, str]) -> bool:

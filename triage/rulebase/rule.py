@@ -18,6 +18,11 @@ FLAG = r"--[A-Za-z0-9][A-Za-z0-9_.-]*"
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
+def slots(text: str) -> str:
+    """A rule's text with the places that a log fills marked, where there is no log: `{asked}` is ‹asked›."""
+    return PLACEHOLDER.sub(r"‹\1›", text)
+
+
 def printable(name: str) -> str:
     """A file's name in one line of text: what cannot be shown of it (a newline, a byte that is no UTF-8) is escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
