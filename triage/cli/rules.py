@@ -55,8 +55,8 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
     click.echo(click.wrap_text(slots(rule.cause), 100) + "\n")
     for number, remedy in enumerate(rule.remedies, 1):
         confirmed = "" if remedy.confirmed else " (not confirmed)"
-        where = always(remedy.edits)
-        click.echo(f"{number}. {slots(remedy.title)}{f' (by hand, {where})' if where else ''}{confirmed}")
+        others = always(remedy.edits)
+        click.echo(f"{number}. {slots(remedy.title)}{f' (by hand, {others})' if others else ''}{confirmed}")
         click.echo(click.wrap_text(f"costs: {remedy.cost}", 100, "   ", "   "))
         for bad in remedy.known_bad:
             where = [f"sglang {bad.release}"] * bool(bad.release) + ["certain flags"] * bool(bad.flags)
