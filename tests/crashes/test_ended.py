@@ -191,6 +191,28 @@ def test_other_ends_are_no_crash(last):
     assert crashes_of(UP + f"{last}\n".encode()) == []
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "srun: error: gpu-ash: task 3: Exited with exit code 1",
+        "slurmstepd: error: *** STEP 7.0 ON ash CANCELLED AT 2026-11-29T12:09 ***",
+        "run.sh: line 3:  4711 Killed                  sglang serve --tp 8",
+        "sglang-1 exited with code 1",
+        "Killed",
+        "    Last State:     Terminated",
+        "Command terminated by signal 9",
+        "PM2      | App [sglang:0] exited with code [1] via signal [SIGINT]",
+    ],
+)
+def test_the_starters_word_is_no_more_of_the_last_message(word):
+    died = story.as_text([*story.starting(), *story.rank_crash(12_000, 3), *story.parent_gives_up(12_100)])
+    (plain,) = crashes_of(died)
+    *lines, _ = (said.text for said in story.rank_crash(12_000, 3))
+    head = story.as_text(story.starting()) + "\n".join([*lines, story.NONE_TYPE, word, ""]).encode()
+    (crash,) = crashes_of(head + story.as_text(story.parent_gives_up(12_100)))
+    assert (crash.root.cause, crash.outcome) == (plain.root.cause, Outcome.FATAL)
+
+
 def test_a_stop_that_was_asked_for_after_it_died_excuses_nothing():
     late = (
         "srun: error: gpu-ash: task 0: Killed\nslurmstepd: error: *** STEP 7.0 ON ash CANCELLED AT 2026-11-29T12 ***\n"

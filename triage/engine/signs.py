@@ -305,10 +305,11 @@ _LINES: tuple[tuple[str, str, _Maker], ...] = (
     ),
     ("Assertion ", r"(?:[^'\"={}\s]{1,300}\.cuh?:\d+: .*)?Assertion `.*(?:failed|`)", _assert),
 )
-# What SGLang's other processes write when one of theirs ends, at the beginning of a line: no more of its message.
+# What SGLang's other processes, or whoever started them, write when one of theirs ends, at the beginning of a line: no
+# more of its message.
 PARENTS = re.compile(
     r"SIGQUIT received\. signum=|Received sigquit from a child proc|kill_process_tree called|"
-    r"Subprocess \S{1,100}(?: \(pid=\d+\))? crashed with exit code|Waiting for application shutdown"
+    r"Subprocess \S{1,100}(?: \(pid=\d+\))? crashed with exit code|Waiting for application shutdown|" + starters.BELOW
 )
 # What libraries print where they fail, in a log that may hold nothing else.
 _LIBRARIES: tuple[tuple[str, str, str], ...] = (

@@ -96,6 +96,13 @@ COMMAND = (
     r"rclone|rm|rsync|scp|tail|tar|wget|zstd) )[^'\"={}]{0,200}\bsgl.*"
 )
 _BASH = r"[\w./-]{1,80} ?: ?[^\W\d][\w.]{0,20} ?\d+ ?: +\d+ (?P<what>[^\s'\"={}\d][^'\"={}\d]{1,40}?) {2,}" + COMMAND
+# What it writes below whatever the server wrote last, that is no more of an exception's message.
+BELOW = (
+    r"(?:srun|slurmstepd(?:-[\w.-]{1,80})?): |(?:OOM)?Killed$|Command terminated by signal \d|"
+    r"[\w./-]{1,80}: line \d+: +\d+ (?:Killed|Terminated|Aborted|Segmentation fault|Bus error) |"
+    r"[\w.-]{1,80} exited with code \d{1,3}$|PM2 +(?:log:|\|) |"
+    r" *(?:Last State: +Terminated|Reason: +OOMKilled)$"
+)
 _SLURM = r"(?:\[[\d:T. -]{8,40}\] )?(?:srun|slurmstepd(?:-[\w.-]{1,80})?): (?:error: )?"
 # A container or a program that is called after what it stands beside.
 _OTHERS = (
