@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triage.actionmodel import Unit, UnitFile
@@ -31,8 +31,9 @@ def by_yaml(text: str) -> dict[str, str] | None:
     found: dict[str, str] = {}
     for key, value in (data or {}).items():
         words = value if isinstance(value, list) else [value]
-        if words != [False]:
-            found[long_name(f"--{key}") or ""] = "" if words == [True] else " ".join(map(str, words))
+        switch = words[0] if len(words) == 1 and isinstance(words[0], bool) else None  # 0 and 1 are no switches
+        if switch is not False:
+            found[long_name(f"--{key}") or ""] = "" if switch else " ".join(map(str, words))
     return found
 
 
@@ -48,6 +49,7 @@ def _number(text: str) -> Any:
         return text
 
 
+@example("a: 0\ntp-size: 1")
 @given(st.one_of(LINES, st.tuples(st.sampled_from(["a: ", "tp-size: ", "a:\n", "a:\n- "]), LINES).map("".join)))
 def test_what_is_understood_is_what_yaml_says(text: str) -> None:
     found = parse(text)
