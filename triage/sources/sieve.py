@@ -27,13 +27,12 @@ from triage.model import Gate, Line, Origin
 from triage.sources.entry import raw_field
 
 SIFT = 2048  # entries read before the pipeline has its turn
-CHUNK = 16, 256  # entries searched at once: behind a word, and where there was none for long
+CHUNK = 16, 512  # entries searched at once: behind a word, and where there was none for long
 ASKED = 8  # entries at the beginning of a chunk whose process is asked for in any case
 PIECE = 64  # entries of a chunk read in one go: where a head tells nothing, all behind it are read again
 WARY = 4  # chunks that are gone through entry by entry, where head after head told nothing
 _RECORD = b"[2"  # begins a record, in this millennium
 _HEAD = slice(20, 31)  # of a record: what stands behind its time
-_BEHIND = itemgetter(_HEAD)
 _ACCESS = b"INFO:     "  # begins what uvicorn says of each request
 
 
@@ -89,13 +88,15 @@ class Sieve:
             self._forget()
         out = Sifted()
         while out.read < SIFT:
-            messages, writers, out.ended = self._gather(reader)
+            messages, writers, rushed, out.ended = self._gather(reader)
             spots = self._gate.spots(b"\n".join(messages)) if messages else []
             last = len(messages) - 1
-            stranger = len(writers) <= last
+            stranger = len(writers) + rushed <= last
             at = _entry_at(messages, spots[0]) if spots else last if stranger else last + 1
             self._chunk = CHUNK[0] if spots else min(2 * self._chunk, CHUNK[1])
             self._tally.update(writers[:at])
+            if at > len(writers):  # heads tell only while one unit of ours is all that writes
+                self._passed[self._alone] += at - len(writers)
             self._unread += at
             out.read += min(at, last) + 1
             self._aged += min(at, last) + 1
@@ -112,16 +113,16 @@ class Sieve:
             self._sample(out.lines)
         return out
 
-    def _gather(self, reader: Any) -> tuple[list[bytes], list[bytes], bool]:
-        """Messages of the next entries and the pid of each, up to the first of a process that is not known, of which
-        there is no pid; was that the end?"""
+    def _gather(self, reader: Any) -> tuple[list[bytes], list[bytes], int, bool]:
+        """Messages of the next entries, up to the first of a process that is not known; the pid of each of the first;
+        how many more are told by their heads; was that the end?"""
         step, get, known, head_of = reader._next, reader._get, self._known, self._heads.get
         messages: list[bytes] = []
         writers: list[bytes] = []
         say, by = messages.append, writers.append
         for n in range(self._chunk if self._wary else ASKED):
             if not step():
-                return messages, writers, True
+                return messages, writers, 0, True
             try:
                 message = get("MESSAGE")
             except KeyError:
@@ -133,18 +134,19 @@ class Sieve:
                 try:
                     pid = get("_PID")
                 except KeyError:  # the kernel has none
-                    return messages, writers, False
+                    return messages, writers, 0, False
                 if pid not in known:
-                    return messages, writers, False
+                    return messages, writers, 0, False
                 if head == _ACCESS or len(head) > len(_ACCESS):  # a whole one: a short line's would be any line's
                     self._wrote(head, pid)
             by(pid)
         if self._wary:
             self._wary -= 1
-            return messages, writers, False
-        return messages, writers, self._rush(reader, messages, writers)
+            return messages, writers, 0, False
+        ended = self._rush(reader, messages)
+        return messages, writers, len(messages) - len(writers), ended
 
-    def _rush(self, reader: Any, messages: list[bytes], writers: list[bytes]) -> bool:
+    def _rush(self, reader: Any, messages: list[bytes]) -> bool:
         """The rest of a chunk, up to the first entry whose head tells no process; was that the end? No step of Python's
         is taken for an entry's reading, which is a sixth of a healthy journal's time."""
         read = map(itemgetter(1), zip(iter(reader._next, False), map(reader._get, repeat("MESSAGE")), strict=False))
@@ -157,14 +159,13 @@ class Sieve:
             except KeyError:  # no message
                 reader._previous()
                 told = ended = False
-            pids = self._told(rest)
-            if len(pids) < len(rest):
-                for _ in range(len(rest) - len(pids)):
+            known = self._told(rest)
+            if known < len(rest):
+                for _ in range(len(rest) - known):
                     reader._previous()
-                del rest[len(pids) :]
+                del rest[known:]
                 told = ended = False
             messages += rest
-            writers += pids
             if ended:
                 return True
             if not told:
@@ -173,15 +174,12 @@ class Sieve:
         self._caution //= 2
         return False
 
-    def _told(self, messages: list[bytes]) -> list[bytes]:
-        """The process of each by its head, up to the first that tells none."""
-        pids = [*map(self._heads.get, map(_BEHIND, messages), repeat(b""))]  # they are nearly all records
-        if b"" in pids:
-            for n, pid in enumerate(pids):
-                pids[n] = pid or self._heads.get(_head(messages[n]), b"")
-                if not pids[n]:
-                    return pids[:n]
-        return pids
+    def _told(self, messages: list[bytes]) -> int:
+        """How many there are before the first whose head tells no process."""
+        heads = [m[_HEAD] if m[:2] == _RECORD else m[:10] for m in messages]  # `_head`, without the call
+        if self._heads.keys() >= set(heads):
+            return len(heads)
+        return next(n for n, head in enumerate(heads) if head not in self._heads)
 
     def _wrote(self, head: bytes, pid: bytes) -> None:
         """A known process did; what others write too tells nothing."""
