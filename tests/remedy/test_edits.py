@@ -48,7 +48,7 @@ def edited(command: str, edit: Edit) -> list[str]:
         ("--m 0.9", Edit("scale-flag", "--m", 0.9, 0.5), "--m 0.81"),
         ("--m 0.52", Edit("scale-flag", "--m", 0.9, 0.5), "--m 0.5"),
         ("--r 100", Edit("scale-flag", "--r", 0.5, 1), "--r 50"),
-        ("--r 2", Edit("scale-flag", "--r", 0.5, 1.1, 9), "--r 1.1"),  # cut to 1 it would be below its floor
+        ("--r 3", Edit("scale-flag", "--r", 0.5, 1.6, 9), "--r 2"),  # whole as before, and not below its floor
         ("--r 5", Edit("scale-flag", "--r", 0.5, 1.1, 9), "--r 2"),
         ("--m 0.88", Edit("step-flag", "--m", -0.05, 0.6), "--m 0.83"),
         ("--m 0.93", Edit("step-flag", "--m", 0.04, None, 0.95), "--m 0.95"),

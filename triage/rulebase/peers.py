@@ -34,7 +34,7 @@ _HANDED_OVER = frozenset(  # how a KV cache lies, and over how many ranks
 )
 _STORED = frozenset({"page_size", "kv_cache_dtype", "hicache_mem_layout"})  # how a page lies below the host cache
 _LOCAL = frozenset({"NCCL_DEBUG", "NCCL_P2P_DISABLE"})  # of one machine's own, or words alone
-_JOINT = ("SGLANG_", "NCCL_", "NVSHMEM_", "GLOO_", "MC_", "UCX_")
+_JOINT = ("SGLANG_", "SGL_", "NCCL_", "NVSHMEM_", "GLOO_", "MC_", "UCX_")
 
 
 def followed(edits: Iterable[Edit], flags: Mapping[str, str], *, told: bool) -> str | None:

@@ -60,9 +60,9 @@ def computed(edit: Edit, before: str) -> str:
         bounded = bounded if edit.ceiling is None else min(bounded, edit.ceiling)
         wanted = min(present, bounded) if wanted < present else max(present, bounded)
     whole = re.fullmatch(r"-?\d+", before) and not (edit.op == "cap-flag" and wanted != int(wanted))
-    # Cut to a whole number it has to stay above its floor: half of `--hicache-ratio 2`, but 1.1 at least, is no 1.
-    if whole and (edit.floor is None or int(wanted) >= min(edit.floor, present)):
-        return str(int(wanted))
+    if whole:  # never cut below its floor: half of 2, but 1.1 at least, is 2; a server may refuse 1.1
+        below = edit.floor is not None and int(wanted) < min(edit.floor, present)
+        return str(int(wanted) + below)
     return text_of(round(wanted, 4))
 
 
