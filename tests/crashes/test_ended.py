@@ -105,6 +105,9 @@ UP = story.as_text([*story.starting(), *story.serving(10_000, 4)])
         ("[1]+  Killed                  sglang serve --model-path /m", "SIGKILL"),
         ("[1]    4711 killed     python -m sglang.launch_server --model-path /m", "SIGKILL"),
         ("sglang-1 exited with code 137", "SIGKILL"),
+        ("open-webui-sglang-1 exited with code 137", "SIGKILL"),
+        ("llm-proxy-sglang-1 exited with code 137", "SIGKILL"),
+        ("PM2      | App [web-sglang:0] exited with code [0] via signal [SIGKILL]", "SIGKILL"),
         ("sglang-1 exited with code 139", "SIGSEGV"),
         ("sglang-1 exited with code 1", "ExitStatus 1"),
         ("OOMKilled", "HostOutOfMemory"),
@@ -160,6 +163,7 @@ def test_supervisord_has_levels_of_its_own(level):
         "redis-1 exited with code 137",
         "sglang-1 exited with code 143",
         "sglang-exporter-1 exited with code 137",
+        "web-sglang-redis-1 exited with code 137",
         "sglang-bench-1 exited with code 1",
         "PM2 log: App [redis-sgl-cache:0] exited with code [1] via signal [SIGKILL]",
         "build.sh: line 9:  4711 Killed                  rsync -a /srv/models /mnt/sglang",
@@ -219,6 +223,18 @@ def test_a_stop_that_was_asked_for_after_it_died_excuses_nothing():
     )
     (crash,) = crashes_of(UP + late.encode())
     assert crash.root.cause.exception == "SIGKILL"
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some", "srun: error: gpu-ash: task 3: Out Of Memory"],
+)
+def test_a_stop_is_no_reason_for_want_of_memory(word):
+    """slurm ends a step by itself, in the same words as for scancel, where one of its tasks died."""
+    stop = "slurmstepd: error: *** STEP 7.0 ON ash CANCELLED AT 2026-11-29T12:09 ***"
+    killed = "srun: error: gpu-ash: task 0: Killed"
+    (crash,) = crashes_of(UP + f"{stop}\n{killed}\n{word}\n".encode())
+    assert crash.root.cause.exception == "HostOutOfMemory"
 
 
 def test_a_stop_long_ago_excuses_nothing():

@@ -20,6 +20,7 @@ SAID = (KILLED, STOP, ALIVE)
 DRAIN = 300_000_000  # from the word to the end of what would not end
 _NEAR = 8  # lines of one container's description
 LIMIT = "RuntimeLimit"
+MEMORY = "HostOutOfMemory"
 _CHILD = "ChildDied"
 _WHY = "the word of whoever started it, for its end"
 _ASKED = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})  # how a process is told to end
@@ -50,7 +51,7 @@ def killed(match: re.Match[str], text: str) -> Sign | None:
     """A shell's 'Killed', compose's 'sglang-1 exited with code 137', Kubernetes' 'OOMKilled'."""
     code = int(match.groupdict().get("code") or 128 + 9)
     word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
-    return None if word in _ASKED else told("HostOutOfMemory" if "OOM" in text else word, text)
+    return None if word in _ASKED else told(MEMORY if "OOM" in text else word, text)
 
 
 def told(word: str, text: str) -> Sign:
@@ -81,7 +82,7 @@ def _task(match: re.Match[str], text: str) -> Sign | None:
     what = match["what"]
     if match["code"]:
         return _signalled(match, text)
-    return told({"Out Of Memory": "HostOutOfMemory", "Killed": "SIGKILL"}.get(what) or FAULTS[what], text)
+    return told({"Out Of Memory": MEMORY, "Killed": "SIGKILL"}.get(what) or FAULTS[what], text)
 
 
 def _job(match: re.Match[str], text: str) -> Sign | None:
@@ -104,19 +105,19 @@ BELOW = (
     r" *(?:Last State: +Terminated|Reason: +OOMKilled)$"
 )
 _SLURM = r"(?:\[[\d:T. -]{8,40}\] )?(?:srun|slurmstepd(?:-[\w.-]{1,80})?): (?:error: )?"
-# A container or a program that is called after what it stands beside.
+# What is called after the server it stands beside bears its own name behind SGLang's; before that stands the project's.
 _OTHERS = (
     r"(?![\w./:-]{0,80}(?<![a-z])(?:bench(?:mark)?|cache|client|dashboard|db|exporter|grafana|init|loadgen|metrics|nginx|"
     r"otel|postgres|prometheus|proxy|redis|sidecar|ui|web|webui)(?![a-z]))"
 )
-_NAME = rf"{_OTHERS}[\w./:-]{{0,80}}sgl[\w./:-]{{0,80}}"
+_NAME = rf"[\w./:-]{{0,80}}sgl{_OTHERS}[\w./:-]{{0,80}}"
 # As in engine.signs: anchor, expression, what to make of it. An anchor with one of `gate.PIECES` in it costs no search.
 LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] = (
     ("Killed", r"(?: *(?:- )?[Rr]eason: +)?(?:OOM)?Killed$", killed),
     (" exited with code ", rf"{_NAME} exited with code (?P<code>[1-9]\d?\d?)$", killed),
     ("sglang.launch_server", _BASH, _job),
     ("sglang serve", _BASH, _job),
-    ("error: Detected ", _SLURM + r"Detected [1-9]\d* oom[_-]kill event", _as("HostOutOfMemory")),
+    ("error: Detected ", _SLURM + r"Detected [1-9]\d* oom[_-]kill event", _as(MEMORY)),
     (
         "srun: error: ",
         _SLURM + r"[\w.\[\],-]{1,200}: tasks? [\d,-]{1,80}: (?:Exited with exit code (?P<code>\d{1,3})|"
@@ -155,7 +156,7 @@ LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] 
         " due to memory pressure",
         r"(?:\(raylet[^()]{0,80}\) )*(?:\[[^\]]{1,80}\] )?(?:\(raylet\) )?(?:node_manager\.cc:\d+: )?"
         r"[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure \(OOM\)",
-        _as("HostOutOfMemory"),
+        _as(MEMORY),
     ),
     ("Command terminated by", r"Command terminated by signal (?P<signal>\d+)", _signalled),
     ("failed container ", rf"(?:\S+ +)*Back-off restarting failed container {_NAME} ", _as(_CHILD)),
@@ -179,12 +180,12 @@ class Starter:
             self._asked = time if time is not None else -1
         elif sign.name == ALIVE:
             self._alive = serial
-        elif sign.name != KILLED or not (self._stopped(time) or self._lives(sign, serial)):
+        elif sign.name != KILLED or not (self._stopped(sign, time) or self._lives(sign, serial)):
             return sign
         return None
 
-    def _stopped(self, time: int | None) -> bool:
-        if self._asked is None:
+    def _stopped(self, sign: Sign, time: int | None) -> bool:
+        if self._asked is None or sign.exception == MEMORY:  # no stop takes a host's memory
             return False
         return time is None or self._asked < 0 or time - self._asked <= DRAIN
 
