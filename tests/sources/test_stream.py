@@ -90,6 +90,43 @@ def test_words_of_another_program_before_an_export_are_left_out_and_told():
     assert any("1 entries could not be read" in text for text in notices)
 
 
+EXPORT = story.as_export(story.story())
+
+
+@pytest.mark.parametrize(
+    "word", [b"OK\n", b"DONE\n\n", b"PATH\n\nWARNING\n", b"Dear all,\n\n" * 9, b"OK\n" + bytes(20) + b"\n"]
+)
+def test_a_word_of_capitals_is_no_field_of_an_export(word):
+    alone = [line.text for line in read(EXPORT)[0]]
+    assert [line.text for line in read(word + EXPORT)[0]] == alone
+    lines, notices = read(EXPORT + word + EXPORT)
+    assert [line.text for line in lines] == 2 * alone
+    assert any("could not be read" in text for text in notices)
+    lines, notices = read(EXPORT + word)
+    assert [line.text for line in lines] == alone
+    assert not any("ended early" in text for text in notices)
+
+
+def test_an_export_with_the_line_ends_of_windows_is_read():
+    lines, notices = read(EXPORT.replace(b"\n", b"\r\n"))
+    assert [line.text for line in lines] == [line.text for line in read(EXPORT)[0]]
+    assert notices == []
+
+
+@pytest.mark.parametrize("size", [2, 70_000, MAX_LINE - 5, MAX_LINE, 2 * MAX_LINE])
+def test_an_export_that_ends_within_a_value_is_broken(size):
+    whole = b"__REALTIME_TIMESTAMP=1\nMESSAGE\n" + size.to_bytes(8, "little") + b"\n" * size + b"\n"
+    lines, notices = read(EXPORT + whole + b"\n" + EXPORT)
+    assert len(lines) == 2 * len(read(EXPORT)[0]) + 1
+    assert not any("early" in text for text in notices)
+    assert not list(StreamSource("f", io.BytesIO(EXPORT + whole)).batches())[-1].broken
+    for cut in (whole[:-2], whole[: -size - 1], whole[: -size - 4]):
+        batches = list(StreamSource("f", io.BytesIO(EXPORT + cut)).batches())
+        assert batches[-1].broken
+        assert any("ends within" in text for text in batches[-1].notices)
+        assert [line.cut for batch in batches for line in batch.lines][-1]
+
+
 @pytest.mark.parametrize("text", [b"-- No entries --\n", b"-- Boot 5c8f2f3e --\n-- No entries --\n"])
 def test_what_journalctl_did_not_find_is_told(text):
     assert read(text) == ([], ["f: journalctl found no entries of that unit and time"])

@@ -119,6 +119,12 @@ class Bytes:
             size += len(piece)
         return b"".join(kept)
 
+    def ahead(self, count: int) -> bytes:
+        """The next `count` bytes without taking them, all held; fewer where the input ends."""
+        while len(self._buffer) - self._at < count and self._more():
+            pass
+        return self._buffer[self._at : self._at + count]
+
     def _more(self) -> bool:
         if self._end:
             return False

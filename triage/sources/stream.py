@@ -34,6 +34,7 @@ from triage.sources.turning import newest_first, turned
 BATCH = 1024
 JSON_EDGE = b"\x1e \r\n\t[,"  # what may stand before an object
 MAX_FIELDS = 4096  # of one exported entry
+BLOCKS = 24  # among which an export begins: a greeting at login has many
 
 
 def open_stream(
@@ -225,7 +226,7 @@ def _is_json(head: bytes) -> bool:
 
 
 def _is_export(head: bytes) -> bool:
-    for block in head.lstrip(b"\n").split(b"\n\n", 4)[:4]:  # the first ones may be the rest of one, or another's words
+    for block in head.lstrip(b"\n").split(b"\n\n", BLOCKS)[:BLOCKS]:  # of others' words, or the rest of one
         name = block.split(b"=", 1)[0]
         if b"__REALTIME_TIMESTAMP=" in block and name.isascii() and name.replace(b"_", b"").isalnum():
             return True
@@ -314,29 +315,45 @@ def _json_value(item: Any, notes: Notes) -> str | None:
 def read_export(data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
     """`journalctl -o export`: NAME=text, or NAME, a length of 8 bytes and that many bytes; then a blank line."""
     fields: dict[str, str] = {}
-    short = False  # the input ends within a value
+    spoilt = False  # the entry's message cannot be read
     while (raw := data.line()) is not None:
+        raw = raw.removesuffix(b"\r")  # of Windows; the journal's own stands in a value of bytes
         if not raw:
-            if "MESSAGE" in fields or "__REALTIME_TIMESTAMP" in fields:
+            if not spoilt and ("MESSAGE" in fields or "__REALTIME_TIMESTAMP" in fields):
                 yield from _entry(fields, units)
-            fields = {}
+            fields, spoilt = {}, False
             continue
         name, equals, value = raw.partition(b"=")
-        if not equals and not _FIELD.fullmatch(raw):  # another program's word
-            notes.malformed += 1
-            continue
         if not equals:
-            size = int.from_bytes(data.take(8), "little")
-            if size > 1 << 40:
+            found = _value(data, notes, within=bool(fields)) if _FIELD.fullmatch(raw) else None
+            if found is None:  # another program's word
                 notes.malformed += 1
-                return
-            value = data.take(size)
-            short = short or len(value) < min(size, MAX_LINE)
-            data.take(1)
+                spoilt = spoilt or raw == b"MESSAGE"
+                continue
+            value = found
         if len(fields) < MAX_FIELDS:
             fields.setdefault(name.decode("ascii", "replace"), decode(value, notes))
-    if fields:
-        yield from _entry(fields, units, cut=short or notes.ends)
+    if fields and not spoilt:
+        yield from _entry(fields, units, cut=notes.ends)
+
+
+def _value(data: Bytes, notes: Notes, *, within: bool) -> bytes | None:
+    """The value behind a name that stands alone; None, and nothing is taken, where no value follows: any program writes
+    "OK". `within`: an entry has begun. An end of the input amid the value is noted."""
+    head = data.ahead(8)
+    size = int.from_bytes(head, "little")
+    if (size > 1 << 40) if len(head) == 8 else not within:  # text is never so small a number
+        return None
+    if len(head) == 8 and size <= MAX_LINE:
+        whole = data.ahead(size + 9)
+        if len(whole) == size + 9 and not whole.endswith(b"\n"):
+            return None
+    data.take(8)
+    value = data.take(size)
+    amid = len(value) < size if len(head) == 8 else not notes.unended
+    if data.take(1) != b"\n" and amid:
+        notes.broken = notes.broken or "it ends within a field's value"
+    return value
 
 
 def _entry(fields: dict[str, str], units: Units, *, cut: bool = False) -> Iterator[Line]:
