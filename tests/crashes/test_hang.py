@@ -108,6 +108,15 @@ def test_one_that_was_told_to_answer_nobody_does_not_hang_until_it_is_woken(rend
     assert crash.root.cause.exception == "NoAnswer"
 
 
+@pytest.mark.parametrize("render", [story.as_json, story.as_text])
+def test_new_weights_that_never_come_are_a_hang(render):
+    (crash,) = crashes_of(render([*UP, WEIGHTS, *failing(60)]))
+    assert crash.root.cause.exception == "NoAnswer"
+    for pause in ("release_memory_occupation", "pause_generation"):
+        assert crashes_of(render([*UP, asked(pause, 45_000), WEIGHTS, *failing(120)])) == []
+        assert crashes_of(render([*UP, WEIGHTS, asked(pause, 55_000), *failing(120)])) == []
+
+
 def test_refusals_of_another_program_are_nobodys():
     lines = [said for said in failing(30) if " 503 " in said.text]
     assert lines

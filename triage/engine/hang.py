@@ -3,7 +3,7 @@
 In come the lines of one invocation that may tell it, and what shows that somebody works; out goes a `Sign`, once, when
 there were many over minutes. Called by `engine.runs`. One check that fails, or a dozen while steps go on, tells
 nothing: a long prefill does that. Nor does one of a server that is starting or was told to end, to pause or to sleep
-(a trainer does that), or that takes over new weights.
+(a trainer does that), or that takes over new weights, for so long as that may take.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ASKED = "ion HTTP/"  # whatever a trainer asks for ends so, and nothing that a c
 MANY = 8
 LONG = 180_000_000
 MANY_TIMELESS = 12
+EXCHANGE = 900_000_000  # from the begin of new weights: a trainer's broadcast may hang
 _REFUSED = re.compile(r'.{0,80}"GET /health(?:_generate)? HTTP/1\.[01]" 503 Service Unavailable$')
 _SLEEP = ('"POST /release_memory_occupation HTTP/', '"POST /pause_generation HTTP/')
 _WAKE = ('"POST /resume_memory_occupation HTTP/', '"POST /continue_generation HTTP/')
@@ -32,13 +33,14 @@ _WHY = "{} health checks in a row failed, and no step was made in between"
 class Hang:
     """The health checks that failed since somebody worked."""
 
-    __slots__ = ("_asleep", "_counts", "_since", "_told", "expecting")
+    __slots__ = ("_asleep", "_counts", "_since", "_told", "_until", "expecting")
 
     def __init__(self) -> None:
         self._counts = [0, 0]  # told by SGLang; refused: some servers write both of one check, some only one
         self._since: int | None = None
         self._told = False
         self._asleep = False  # somebody wants it to answer nobody
+        self._until: int | None = None  # no longer than this
         self.expecting = False  # a step would matter now
 
     def work(self, *, step: bool = False) -> None:
@@ -46,11 +48,16 @@ class Hang:
         self._counts, self._since, self._told, self.expecting = [0, 0], None, False, False
         self._asleep = self._asleep and not step
 
-    def asked(self, text: str) -> None:
+    def asked(self, text: str, time: int | None) -> None:
         """An answer with 200 to what a trainer may have asked for, or a rank's word of its weights."""
         weights = _WEIGHTS.match(text)
-        if (weights is not None and weights["what"] == "begin") or any(path in text for path in _SLEEP):
+        if any(path in text for path in _SLEEP):
             self.work()
+            self._asleep, self._until = True, None
+        elif weights is not None and weights["what"] == "begin":
+            self.work()
+            if not self._asleep or self._until is not None:  # one that was told to sleep does so until it is woken
+                self._until = time + EXCHANGE if time is not None else None
             self._asleep = True
         elif weights is not None or any(path in text for path in _WAKE):
             self.work(step=True)
@@ -63,8 +70,9 @@ class Hang:
         if progress.phase is not Phase.SERVING:  # one that is starting answers nobody yet
             return None
         self.expecting = True
-        if self._asleep:
+        if self._asleep and (self._until is None or time is None or time < self._until):
             return None
+        self._asleep = False
         self._counts[not said] += 1
         self._since = self._since if self._since is not None else time
         count = max(self._counts)

@@ -62,7 +62,7 @@ class Run(Invocation):
             if self._hang.expecting:
                 self._hang.work()
             if ASKED in text:
-                self._hang.asked(text)
+                self._hang.asked(text, self._burst.time)
             if self.progress.expecting or (self.plain and not self._spoke):
                 self.progress.answered(line)
         self.lanes.pass_by()
@@ -209,7 +209,7 @@ class Run(Invocation):
         if self.progress.note(text, line):
             self._burst.came(self.lanes.serial)
         if text.startswith("Update "):
-            self._hang.asked(text)
+            self._hang.asked(text, self._burst.time)
         return events if mark in (None, "server_args") else events + self._verdict.settle()
 
     def _another(self, line: Line, text: str) -> None:
