@@ -84,6 +84,28 @@ def test_one_that_goes_on_after_all_has_recovered_by_each_road():
         assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.RECOVERED)
 
 
+def checked(path, count, began=500_000):
+    line = '[{t}] INFO:     10.1.0.9:521 - "GET /{path} HTTP/1.1" 200 OK'
+    times = [began + n * 10_000 for n in range(count)]
+    return [Said(line.format(t=stamp(ms), path=path), MAIN, ms) for ms in times]
+
+
+@pytest.mark.parametrize("path", ["health", "health_generate"])
+@pytest.mark.parametrize("render", [story.as_text, story.as_json, story.as_export])
+def test_one_whose_health_checks_are_answered_again_has_recovered(render, path):
+    (crash,) = crashes_of(render([*UP, *failing(10), *checked(path, 10)]))
+    assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.RECOVERED)
+    again = [*UP, *failing(10), *checked(path, 10), *failing(10, began=700_000)]
+    assert [crash.outcome for crash in crashes_of(render(again))] == [Outcome.RECOVERED, Outcome.UNKNOWN]
+
+
+@pytest.mark.parametrize("path", ["v1/models", "metrics"])
+@pytest.mark.parametrize("render", [story.as_text, story.as_json])
+def test_a_page_that_the_front_end_answers_alone_tells_nothing_of_the_ranks(render, path):
+    (crash,) = crashes_of(render([*UP, *failing(10), *checked(path, 10)]))
+    assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.UNKNOWN)
+
+
 def asked(path, ms):
     return Said(f'[{stamp(ms)}] INFO:     10.1.0.9:521 - "POST /{path} HTTP/1.1" 200 OK', MAIN, ms)
 

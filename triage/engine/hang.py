@@ -19,6 +19,7 @@ WORDS = (  # for the gate
     *("_memory_occupation HTTP/", "_generation HTTP/", "Update engine online from ", "Update weights "),
 )
 ASKED = "ion HTTP/"  # whatever a trainer asks for ends so, and nothing that a client does
+ANSWERED = '"GET /health'  # of an answer with 200
 MANY = 8
 LONG = 180_000_000
 MANY_TIMELESS = 12

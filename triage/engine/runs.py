@@ -16,7 +16,7 @@ from triage.engine.crashes import MAX_TEXT, corrected, kept
 from triage.engine.endings import Ending
 from triage.engine.entries import sign_entry
 from triage.engine.flow import WINDOW, Flow
-from triage.engine.hang import ASKED
+from triage.engine.hang import ANSWERED, ASKED
 from triage.engine.invocation import Invocation
 from triage.engine.kinds import Kind, Sign
 from triage.engine.lanes import Lanes
@@ -76,7 +76,10 @@ class Run(Invocation):
         self.strange = not known and line.time is None and not is_progress(parsed.text)
 
     def _worked_on(self, line: Line, parsed: Parsed) -> None:
-        """Something was done for a client while a crash is open."""
+        """Something was done for a client while a crash is open. That its health is checked in vain is over once such
+        a check is answered; any other page is, by the front end alone."""
+        if self._burst.hangs and ANSWERED in line.text:
+            self.progress.work(line)
         step = '" 200 OK' not in line.text or '"POST ' in line.text
         pid = line.pid if line.pid is not None else parsed.pid
         self._burst.worked(
