@@ -248,6 +248,18 @@ def test_what_was_killed_has_nothing_to_tell_if_the_server_goes_on():
     assert crashes_of(UP + b"Killed\n" + later) == []
 
 
+@pytest.mark.parametrize("word", ["Killed", "sglang-1 exited with code 137"])
+@pytest.mark.parametrize("life", [UP, story.as_text(story.starting()[:9])], ids=["up", "loading"])
+def test_what_was_killed_and_starts_again_was_killed_each_time(life, word):
+    found = crashes_of((life + word.encode() + b"\n") * 3)
+    assert [crash.root.cause.exception for crash in found] == ["SIGKILL"] * 3
+
+
+def test_what_worked_on_and_is_started_anew_later_was_not_killed():
+    later = story.as_text([*story.serving(40_000, 4)])
+    assert crashes_of(UP + b"Killed\n" + later + UP) == []
+
+
 @pytest.mark.parametrize(("code", "word"), [(-9, "SIGKILL"), (-11, "SIGSEGV")])
 def test_an_older_release_tells_the_exit_code_in_a_record_of_its_own(code, word):
     said = [

@@ -255,6 +255,13 @@ class Burst:
         self._held.take()
         return [self._event(Change.OPENED)]
 
+    def killed(self) -> list[CrashEvent]:
+        """It starts anew: if all that was said before is its starter's word that it was killed, that was its end."""
+        held, worked = self._held.entries, self.progress.active or 0
+        if not held or not all(entry.name == KILLED and worked <= (entry.time or 0) for entry in held):
+            return []
+        return self.promote(held[-1])
+
     def _stale(self) -> tuple[Entry | None, list[Entry]]:
         """The server's own word of its end, and the warnings so long before it that they are not its reason: whoever
         wrote them went on."""

@@ -232,7 +232,8 @@ class Run(Invocation):
 
     def _restart(self) -> list[CrashEvent]:
         self._burst.over = True
-        events = self._close(None)
+        events = self._burst.killed() if not self.crashing and self.progress.stopping is None else []
+        events += self._close(None)
         self._burst.over = False
         self._fresh()
         return events
