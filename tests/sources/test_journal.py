@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -301,6 +302,32 @@ def test_a_containers_lines_bear_its_name(tmp_path: Path) -> None:
         ("one", "sglang-a", None),
         ("dockerd", "docker.service", 4100),
     ]
+
+
+def test_a_container_is_read_by_its_own_name(tmp_path: Path) -> None:
+    names = ("sglang-a", "redis", "sglang.service", "sglang-b", "sglang-a")
+    text = "".join(entry(n, f"by {n}", "docker.service", CONTAINER_NAME=name) for n, name in enumerate(names))
+    text += entry(7, "dockerd", "docker.service") + entry(8, "forged", "cron.service", CONTAINER_NAME="sglang-a")
+    journal = make_journal(tmp_path / "x.journal", text)
+    found = lines_of(journal)
+    assert [(line.text, line.unit, line.pid) for line in found] == [
+        ("by 0", "sglang-a", None),
+        ("by 3", "sglang-b", None),
+        ("by 4", "sglang-a", None),
+    ]
+    assert [line.text for line in lines_of(journal, units=["sglang-b"])] == ["by 3"]
+
+
+@pytest.mark.parametrize(("glob", "wanted"), [("sglang*.service", False), ("sglang-*", True)])
+def test_of_the_live_journal_containers_are_read_only_by_their_names(tmp_path: Path, glob: str, wanted: bool) -> None:
+    place = make_journal(tmp_path / "x.journal", entry(1, "one", "docker.service", CONTAINER_NAME="sglang-a"))
+
+    class Live(JournalSource):
+        def _open(self) -> Any:
+            return JournalSource("y", place=place, units=[])._reader
+
+    source = Live("x", place=None, units=[glob], follow=False, since=1)
+    assert bool([line for batch in source.batches() for line in batch.lines]) is wanted
 
 
 def test_a_folder_of_another_machines_journals_is_followed_as_it_grows(tmp_path: Path) -> None:

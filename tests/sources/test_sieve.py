@@ -177,6 +177,21 @@ def test_entries_that_tell_no_process_by_their_head_are_counted_once(tmp_path: P
     assert read < 500
 
 
+def test_containers_are_told_alike_with_and_without_the_gate(tmp_path: Path) -> None:
+    """Two of docker's journald driver, one of them ours, under one pid and beside a unit of ours."""
+    parts = (*story.serving(10_000, 300), *story.interleaved([story.rank_crash(30_000, rank) for rank in range(8)]))
+    lines = [*story.starting(), *story.serving(10_000, 300)]
+    for n, said in enumerate(parts):
+        for name in ("sglang-b", "redis"):
+            fields = {"CONTAINER_NAME": name, "CONTAINER_ID_FULL": name[0] * 64}
+            lines.append(Said(said.text, 700, 30_000 + n, fields, "d0c5" * 8, "docker.service"))
+    place = make_journal(tmp_path / "x.journal", story.as_export(lines).decode())
+    (gated, _), (whole, _) = told(place, gated=True), told(place, gated=False)
+    assert gated == whole
+    assert {event.crash.unit for event in gated[0]} == {"sglang-b"}
+    assert set(units_told(place)) == {story.UNIT, "sglang-b"}
+
+
 def test_the_head_of_a_short_line_is_nobodys(tmp_path: Path) -> None:
     """What is cut in a record's time has no head: another program's line of a few letters has none either."""
     ours = [Said("[2", story.RANKS[0], 60_000 + n) for n in range(40)]

@@ -80,11 +80,12 @@ class JournalSource:
         self._follows = place is None if follow is None else follow
         self._place = place
         self._globs = tuple(units)
+        self._contains = place is not None or any(not glob.endswith(".service") for glob in self._globs)
         self._cursor = cursor
         self._since = since
         self._gate = gate
         self._soon = 0  # so many more looks come soon
-        self._sieve = Sieve(gate, self._line, self._is_ours, self._may_tell) if gate is not None else None
+        self._sieve = Sieve(gate, self._line, self._is_ours, self._may_speak) if gate is not None else None
         self._matched: dict[bytes, bool] = {}
         self._teller: dict[bytes, bool] = {}
         self._streams: dict[tuple[bytes, bytes, bytes], tuple[str | None, str, str | None]] = {}
@@ -178,6 +179,8 @@ class JournalSource:
         unit = self._raw("_SYSTEMD_UNIT")
         if unit and self._is_ours(unit):
             return self._process_line(unit)
+        if _text(unit) in ENGINES:
+            return self._container_line(unit)
         if not self._may_tell(unit):
             return None
         if any(self._is_ours(name) for name in map(self._raw, _ABOUT) if name):
@@ -193,6 +196,18 @@ class JournalSource:
         # A field may name one of our units without the right to: then the entry is some other process's.
         if line.origin is Origin.KERNEL or (line.unit and self._is_ours(line.unit.encode())):
             return line
+        return None
+
+    def _container_line(self, unit: bytes) -> Line | None:
+        """What docker wrote for a container, where a glob is for its name; in a kept journal also for its name with a
+        unit's ending, as in an export. Not in the live one: there such a glob means units, and one that runs an
+        attached container wrote the same lines. A container that calls itself like a unit is none of ours: what is done
+        to a unit must not hang on its words."""
+        name = self._raw("CONTAINER_NAME") if self._contains else b""
+        if not name or name.endswith(b".service"):
+            return None
+        if self._is_ours(name) or (self._place is not None and self._is_ours(name + b".service")):
+            return self._process_line(unit)
         return None
 
     def _process_line(self, unit: bytes) -> Line:
@@ -236,6 +251,10 @@ class JournalSource:
             name = _text(unit)
             known = self._matched[unit] = any(fnmatchcase(name, glob) for glob in self._globs)
         return known
+
+    def _may_speak(self, unit: bytes) -> bool:
+        """Whether each entry of a unit that is not ours has to be looked at: docker's, as any may be a container's."""
+        return self._may_tell(unit) or (self._contains and _text(unit) in ENGINES)
 
     def _may_tell(self, unit: bytes) -> bool:
         if not unit:  # the kernel; and made journals, where the manager has no unit
