@@ -33,6 +33,15 @@ def test_a_server_that_answers_no_check_for_minutes_hangs(render, kinds):
     assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.UNKNOWN)
 
 
+@pytest.mark.parametrize("page", ["metrics", "v1/models", "get_server_info"])
+@pytest.mark.parametrize("render", [story.as_json, story.as_text])
+def test_pages_that_the_front_end_gives_alone_hide_no_hang(render, page):
+    """A scrape of the numbers is answered while nothing works any more."""
+    scraped = failing(30, between=[(f'[{{t}}] INFO:     10.1.0.9:521 - "GET /{page} HTTP/1.1" 200 OK', MAIN)])
+    (crash,) = crashes_of(render([*UP, *scraped]))
+    assert (crash.root.cause.exception, crash.outcome) == ("NoAnswer", Outcome.UNKNOWN)
+
+
 def test_one_hang_is_one_crash_and_the_next_one_alike():
     hang = failing(30)
     stop = [*story.stop_asked(900_000), *story.unit_failed(990_000)]

@@ -31,6 +31,11 @@ _WEIGHTS = re.compile(r"Update (?:engine online from \w+|weights) (?P<what>begin
 _WHY = "{} health checks in a row failed, and no step was made in between"
 
 
+def served(text: str) -> bool:
+    """Whether a request's line is of what needs a scheduler that works: a page of numbers the front end gives alone."""
+    return '"POST ' in text or ANSWERED in text
+
+
 class Hang:
     """The health checks that failed since somebody worked."""
 

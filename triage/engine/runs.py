@@ -16,7 +16,7 @@ from triage.engine.crashes import MAX_TEXT, corrected, kept
 from triage.engine.endings import Ending
 from triage.engine.entries import sign_entry
 from triage.engine.flow import WINDOW, Flow
-from triage.engine.hang import ANSWERED, ASKED
+from triage.engine.hang import ANSWERED, ASKED, served
 from triage.engine.invocation import Invocation
 from triage.engine.kinds import Kind, Sign
 from triage.engine.lanes import Lanes
@@ -59,7 +59,7 @@ class Run(Invocation):
             self._spoke, self._excerpt = True, None
         else:
             self.progress.answer(text)
-            if self._hang.expecting:
+            if self._hang.expecting and served(text):
                 self._hang.work()
             if ASKED in text:
                 self._hang.asked(text, self._burst.time)
@@ -152,7 +152,8 @@ class Run(Invocation):
                 self._worked_on(line, parsed)
         elif self._verdict.pending and text.endswith('" 200 OK'):
             events += self._verdict.settle(lived=True)
-        if self._hang.expecting and (parsed.rank or text.endswith('" 200 OK') or text.startswith(_STEPS)):
+        answered = text.endswith('" 200 OK') and served(text)
+        if self._hang.expecting and (parsed.rank or answered or text.startswith(_STEPS)):
             self._hang.work(step=text.startswith(_STEPS))
         if self._excerpt is not None and not self._excerpt.note(line, parsed):
             self._excerpt = None
