@@ -316,6 +316,8 @@ def test_a_container_is_read_by_its_own_name(tmp_path: Path) -> None:
         ("by 4", "sglang-a", None),
     ]
     assert [line.text for line in lines_of(journal, units=["sglang-b"])] == ["by 3"]
+    (*_, last) = JournalSource("j", place=journal, units=["sglang*.service"]).batches()
+    assert last.notices == ("j: entries of containers were left out (redis); --unit names one to read",)
 
 
 @pytest.mark.parametrize(("glob", "wanted"), [("sglang*.service", False), ("sglang-*", True)])

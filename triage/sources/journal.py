@@ -92,6 +92,7 @@ class JournalSource:
         self._read = 0  # entries read since the last cursor
         self._shaken = False  # files came or went since the last cursor
         self._notices: list[str] = []
+        self._others: set[str] = set()  # containers that no glob is for
         self._gap = 0  # entries that are missing here; -1: some
         self._closed = False
         self._reader = self._open()
@@ -110,6 +111,10 @@ class JournalSource:
             yield from self._follow()
         else:
             yield from self._until(None)
+            if self._others:
+                shown = ", ".join(sorted(self._others)[:5])
+                left_out = f"{self.name}: entries of containers were left out ({shown}); --unit names one to read"
+                yield Batch((), self._cursor, None, (left_out,))
 
     # ---------------------------------------------------------------- reading
 
@@ -208,6 +213,8 @@ class JournalSource:
             return None
         if self._is_ours(name) or (self._place is not None and self._is_ours(name + b".service")):
             return self._process_line(unit)
+        if len(self._others) < 100:
+            self._others.add(_text(name))
         return None
 
     def _process_line(self, unit: bytes) -> Line:
