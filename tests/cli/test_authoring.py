@@ -82,6 +82,9 @@ def test_what_a_log_fills_and_what_is_by_hand_is_marked(run: Type) -> None:
     assert "(--disaggregation-transfer-backend mooncake) (by hand, on both sides of the pair at once)" in shown
     assert "by hand, on" not in run("rules", "show", "chunk-not-page-multiple").output
     assert "NIXL could not do what it was asked (‹what›)" in run("rules", "list").output
+    edits = run("rules", "show", "invalid-choice").output
+    assert "   remove-flag ‹flag›" in edits.splitlines()
+    assert "{" not in edits
 
 
 def test_a_place_that_cannot_be_read_is_an_error_unless_others_can(tmp_path: Path, run: Type, log: Path) -> None:

@@ -385,7 +385,8 @@ def test_rules_are_found_by_words_of_what_they_tell(reader: TestClient) -> None:
     assert 'href="/rules/dflash-graph-replay-none"' in found
     assert 'href="/rules/embed-nan"' not in found
     assert '<details class="panel area" open' in found
-    for seen_in_a_log in ("attributeerror", "nonetype"):
+    pasted = ("builtins.AttributeError: 'NoneType' object", '"dflash_graph"', "replay,", "DFlash graph_replay.")
+    for seen_in_a_log in ("attributeerror", "nonetype", *pasted):
         assert 'href="/rules/dflash-graph-replay-none"' in reader.get("/rules", params={"text": seen_in_a_log}).text
     none = reader.get("/rules", params={"text": "<b>nowhere"}).text
     assert "try one rare word of an error" in none

@@ -464,6 +464,8 @@ def test_short_anchors_do_not_hide_longer_ones(tmp_path: Path) -> None:
     [
         ("install", "Install the pinned torch", "By hand: install the pinned torch"),
         ("system", "CUDA 13 or newer", "By hand: CUDA 13 or newer"),
+        ("install", "DeepGEMM of this release", "By hand: DeepGEMM of this release"),
+        ("advice", "{what} is asked for too early", "By hand: Moon is asked for too early"),
         ("request", "By hand, in front: refuse it", "By hand, in front: refuse it"),
         ("flag", "Start without graphs", "Start without graphs"),
     ],
@@ -473,8 +475,8 @@ def test_a_rung_for_people_says_that_it_is_done_by_hand(tmp_path: Path, kind: st
     remedies = (
         f'remedies:\n  - id: a\n    kind: {kind}\n    title: "{title}"\n    cost: none\n    confirmed: true{edits}\n'
     )
-    write(tmp_path, "moon", rule("{message: the moon is full}", remedies))
-    (match,) = book(tmp_path).match(crash(link("ValueError", "the moon is full")))
+    write(tmp_path, "moon", rule("{message: 'the (?P<what>Moon) is full'}", remedies))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "the Moon is full")))
     assert [remedy.title for remedy in match.remedies] == [told]
 
 

@@ -63,7 +63,7 @@ def show(rule_id: str, folders: tuple[Path, ...], as_json: bool) -> None:
             click.echo(click.wrap_text(f"makes it worse with {' and '.join(where)}: {bad.why}", 100, "   ", "   "))
         for edit in remedy.edits:
             value = "" if edit.value is None else f" {edit.value}"
-            click.echo(f"   {edit.op} {' or '.join(edit.names)}{value}")
+            click.echo(f"   {edit.op} {slots(' or '.join(edit.names) + value)}")
     for heading, items in (("not to be confused with", rule.false_positives), ("see", rule.references)):
         if items:
             click.echo(f"\n{heading}:")

@@ -258,7 +258,7 @@ def _knowledge(router: APIRouter, desk: Desk) -> None:
     @router.get("/rules")
     def rules(request: Request, text: Word = "") -> HTMLResponse:
         text = text.strip()
-        words = text.casefold().split()
+        words = [word for part in text.split() if (word := _plain(part))]
         rows = [
             rule for rule in sorted(desk.rules.values(), key=lambda rule: (rule.area, rule.id)) if _says(rule, words)
         ]
@@ -287,8 +287,18 @@ def _says(rule: Rule, words: Sequence[str]) -> bool:
     for clause in rule.clauses:
         told += clause.exceptions
         told += (pattern.text.replace("\\", "") for pattern in (*clause.messages, *clause.lines))
-    every = "\n".join(told).casefold()
-    return all(word in every for word in words)
+    every = _plain("\n".join(told))
+    return all(word in every or _own(word) in every for word in words)
+
+
+def _plain(text: str) -> str:
+    """As it is compared: small letters, `_` and `-` the same, without the punctuation that is pasted around a word."""
+    return text.casefold().replace("_", "-").strip("\"'`‘’“”:;.,()")
+
+
+def _own(word: str) -> str:
+    """The class's own name of a dotted one: `torch.outofmemoryerror` is told of as `outofmemoryerror`."""
+    return word.rsplit(".", 1)[-1] if word.endswith(("error", "exception")) else word
 
 
 def rule_text(path: Any) -> str:

@@ -136,11 +136,13 @@ def _put(found: re.Match[str], captures: Mapping[str, str]) -> str:
     return f"{found['open'] or ''}{told}{found['close'] or ''}"
 
 
-def by_hand(title: str, where: str = "") -> str:
-    """The title of a rung that triage cannot carry out says so, wherever it is told: page, terminal, alert, JSON."""
+def by_hand(title: str, where: str = "", *, named: bool = False) -> str:
+    """The title of a rung that triage cannot carry out says so, wherever it is told: page, terminal, alert, JSON.
+    `named`: it begins with a name out of the log, which is left as it is."""
     if title.startswith("By hand"):
         return title
-    plain = title[1:2].islower()  # `Install`, but not `CUDA`
+    word = title.split(" ", 1)[0]
+    plain = not named and word[1:].islower()  # `Install`, but neither `CUDA` nor `DeepGEMM`
     return f"By hand{', ' if where else ''}{where}: {title[:1].lower() if plain else title[:1]}{title[1:]}"
 
 
@@ -175,7 +177,7 @@ def _remedy(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> Reme
     return Remedy(
         id=text.id,
         kind=kind,
-        title=title if kind in EDITABLE else by_hand(title, where or ""),
+        title=title if kind in EDITABLE else by_hand(title, where or "", named=text.title.startswith("{")),
         cost=fill(text.cost, captures),
         confirmed=text.confirmed,
         edits=found,
