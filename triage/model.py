@@ -83,6 +83,7 @@ class Origin(StrEnum):
 
 
 BROKEN_OFF, AT_NUL = "line-max", "nul"  # a process's field _LINE_BREAK: its line goes on in the next entry
+CONTAINER = "CONTAINER"  # a field of the lines of a container of docker's: no manager will ever write of it
 OWNER = "OWNER"  # a field of the lines of a user's unit: the uid of that user
 LOST = "LOST"  # a field of journald's lines: so many entries are missing here, says the source that reads them
 
@@ -93,7 +94,8 @@ class Line:
 
     `text` is as the source gave it; taking rank tags and supervisors' prefixes off is the work of `engine.lines`.
     `fields` is filled only for entries of the manager, the kernel and journald (MESSAGE_ID, EXIT_CODE, EXIT_STATUS,
-    UNIT_RESULT, JOB_TYPE, JOB_RESULT, N_RESTARTS, N_DROPPED ...), and with OWNER for those of a user's unit.
+    UNIT_RESULT, JOB_TYPE, JOB_RESULT, N_RESTARTS, N_DROPPED ...), and with OWNER for those of a user's unit,
+    CONTAINER for those of a container.
     """
 
     text: str

@@ -102,22 +102,10 @@ def test_text_that_no_database_takes_is_cleaned():
     assert entry_line({**SERVER, "MESSAGE": "a\0b\ud800"}, 1).text == "a\ufffdb?"
 
 
-def of_container(said, name, unit="docker.service", **more):
-    """As docker's journald driver writes it: one pid for all."""
-    fields = {
-        **said.fields,
-        "_PID": "901",
-        "_TRANSPORT": "journal",
-        "CONTAINER_NAME": name,
-        "CONTAINER_ID_FULL": name * 9,
-    }
-    return story.Said(said.text, 901, said.ms, {**fields, **more}, said.run, unit)
-
-
 def mixed(*names):
     runs = [[*story.starting(), *story.serving(10_000, 4)] for _ in names]
     runs[-1] = [*story.starting(), *story.rank_crash(12_000, 3), *story.parent_gives_up(12_100)]
-    lines = [of_container(said, name) for name, run in zip(names, runs, strict=True) for said in run]
+    lines = [story.of_container(said, name) for name, run in zip(names, runs, strict=True) for said in run]
     return sorted(lines, key=lambda said: said.ms)
 
 

@@ -22,7 +22,7 @@ from triage.engine.kinds import Kind, Sign
 from triage.engine.lines import container, parse, server_name
 from triage.engine.milestones import FLAGS, Progress
 from triage.engine.runs import Run
-from triage.model import LOST, OWNER, Context, Crash, CrashEvent, Grade, Line, Origin
+from triage.model import CONTAINER, LOST, OWNER, Context, Crash, CrashEvent, Grade, Line, Origin
 
 KERNEL_WAIT = 2_000_000  # a kernel line waits this long for the crash it belongs to
 DEVICE_WAIT = GROUP_QUIET  # and so long where the GPU is gone: its processes may hang before they die
@@ -153,7 +153,7 @@ class Assembler:
                 if group[1]
                 else []
             )
-            run = self._runs[group] = Run(group, plain=line.n is not None)
+            run = self._runs[group] = Run(group, plain=line.n is not None, contained=CONTAINER in line.fields)
             if before:
                 run.after(before[-1])
             if self._gap is not None:

@@ -43,6 +43,7 @@ class Invocation:
         "_spoke",
         "_starter",
         "_verdict",
+        "contained",
         "ending",
         "group",
         "lanes",
@@ -51,13 +52,14 @@ class Invocation:
         "strange",
     )
 
-    def __init__(self, group: Group, *, plain: bool = False) -> None:
+    def __init__(self, group: Group, *, plain: bool = False, contained: bool = False) -> None:
         self.group = group
         self.plain = plain  # a file: its own end tells, and no time passes but that of its lines
+        self.contained = contained  # a container of docker's, in the journal: no manager writes of it
         self.progress = Progress()
         self.lanes = Lanes()
         self.ending = Ending()
-        self._burst = Burst(group, self.progress, self.ending, plain=plain)
+        self._burst = Burst(group, self.progress, self.ending, plain=self.alone)
         self._burst.tags = self.lanes.tags
         self._asked: int | None = None  # when a plain file was last seen to be quiet, but no server at work
         self._half: int | None = None  # when an open traceback last grew
@@ -81,6 +83,11 @@ class Invocation:
         host, unit, invocation, owner = self.group
         parts = (host, unit, owner, invocation) if owner else (host, unit, invocation)
         return "|".join(part or "" for part in parts)
+
+    @property
+    def alone(self) -> bool:
+        """No manager tells how it ends: its own lines have to."""
+        return self.plain or self.contained
 
     @property
     def ended(self) -> bool:
@@ -148,6 +155,9 @@ class Invocation:
         if self.ending.at is not None:
             return self.ending.at
         due = self._records.due if self._records.waiting else None
+        held = self._verdict.due if self.contained else None
+        if held is not None and (due is None or held < due):
+            due = held
         for since in (None if self._burst.empty else self._since(), self._half):
             if since is not None and (due is None or since + GROUP_QUIET < due):
                 due = since + GROUP_QUIET
@@ -182,6 +192,8 @@ class Invocation:
         """The unit was started again: this run comes after that one."""
         self._burst.before = other._burst.before
         self.progress.inherit(other.progress)
+        if self.contained and self.group[2] != other.group[2]:  # two containers never have one name
+            other._burst.over = True
 
     @property
     def cluster(self) -> tuple[str | None, str, str] | None:

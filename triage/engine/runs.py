@@ -1,7 +1,7 @@
 """One invocation of a unit, read: its lines, the manager's words, time that passes, its end.
 
-In come the lines and the manager's words of one invocation (or of a plain file, which has none); out come
-`CrashEvent`s. Called by `engine.assemble`, which owns the clock. It must not look at other invocations, nor gather
+In come the lines and the manager's words of one invocation (or of a plain file or a container, which have none); out
+come `CrashEvent`s. Called by `engine.assemble`, which owns the clock. It must not look at other invocations, nor gather
 failures itself (engine.burst). What it holds, and what others ask of it, is `engine.invocation`.
 """
 
@@ -23,12 +23,13 @@ from triage.engine.lanes import Lanes
 from triage.engine.lines import Parsed, is_progress, parse
 from triage.engine.manager import KERNEL_WORDS, Word, dumped, read_kernel
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
+from triage.engine.roles import AFTER
 from triage.engine.starters import Starter
 from triage.engine.tracelines import stack_line
+from triage.engine.verdict import PATIENCE
 from triage.model import Change, CrashEvent, Grade, Line, Outcome, Phase, Role
 
 _STEPS = ("Decode batch", "Prefill batch")
-PATIENCE = 120_000_000  # so long an idle server may go without a check of its health
 
 
 class Run(Invocation):
@@ -77,8 +78,8 @@ class Run(Invocation):
 
     def _worked_on(self, line: Line, parsed: Parsed) -> None:
         """Something was done for a client while a crash is open. That its health is checked in vain is over once such
-        a check is answered; any other page is, by the front end alone."""
-        if self._burst.hangs and ANSWERED in line.text:
+        a check is answered; any other page is, by the front end alone. A container that answers has not ended."""
+        if (self._burst.hangs and ANSWERED in line.text) or self._gone():
             self.progress.work(line)
         step = '" 200 OK' not in line.text or '"POST ' in line.text
         pid = line.pid if line.pid is not None else parsed.pid
@@ -189,7 +190,7 @@ class Run(Invocation):
             dead = self._burst.dead() if parsed.headed else None
             sign = replace(sign, rank=dead.rank or "") if dead is not None else None
         if sign is not None:
-            if sign.name == "usage" and self.plain and self.progress.stopping is not None:
+            if sign.name == "usage" and self.alone and self.progress.stopping is not None:
                 events += self._restart()  # only a program that starts reads its arguments
             events += self.add_sign(line, sign, text, pid, parsed)
         elif self._burst.aside.note(line, text, self.lanes.serial, headed=parsed.headed):
@@ -206,8 +207,8 @@ class Run(Invocation):
             self._burst.passed.add(rank)
         if mark == "server_args":
             self._another(line, text)
-        if self.plain and self._next_start(mark):
-            events = self._verdict.hold(self._restart())
+        if self.alone and self._next_start(mark):
+            events = self._verdict.hold(self._restart(), self._burst.time)
         if mark == "server_args":
             self.lanes.meet(line.pid)
         if self.progress.note(text, line):
@@ -253,7 +254,7 @@ class Run(Invocation):
         """SGLang was asked to stop: by its own word, where no manager tells it."""
         if not self.crashing and not self._burst.quoted:
             self._burst.told = line.time
-        if self.progress.stopping is None and self.plain and not self.crashing and not self.ending.overdue:
+        if self.progress.stopping is None and self.alone and not self.crashing and not self.ending.overdue:
             self.progress.stopping = line.time if line.time is not None else -1
 
     # ------------------------------------------------------------ failures
@@ -414,12 +415,16 @@ class Run(Invocation):
             return self._end_now() if time >= self.ending.at else []
         events = self._stale(time)
         events += self._doubtful(self._records.expired(time))
+        if self._verdict.due is not None and self.contained and time >= self._verdict.due:
+            events += self._verdict.settle()  # a start that says nothing for so long: nobody is there who answers
         if not self._quiet(time):  # a root may still come
             return events
         if not self.crashing:
             events += self._burst.promote() if self.plain else []
             self._burst.drop()
+        over, self._burst.over = self._burst.over, self._burst.over or self._gone()
         closed = self._close(self._burst.last)
+        self._burst.over = over and not closed
         if any(event.crash.outcome in (Outcome.RECOVERED, Outcome.REQUEST_ERROR) for event in closed[-1:]):
             self.lanes.forgive()
         return events + closed
@@ -431,11 +436,22 @@ class Run(Invocation):
         if since is None or time < since + GROUP_QUIET:
             return False
         last = self._burst.last
-        patient = self._burst.harmless and last is not None and time < last + PATIENCE
+        waits = last is not None and time < last + PATIENCE
+        if waits and self._gone():
+            self._asked = time
+            return False
+        patient = self._burst.harmless and waits
         if (self.plain or self._burst.hangs or patient) and not self._worked():
             self._asked = time
             return False
         return True
+
+    def _gone(self) -> bool:
+        """A container's server told its own end, and nothing has been heard of it since."""
+        if not self.contained or not self._burst.ends_server or self._burst.over:
+            return False
+        active, last = self.progress.active, self._burst.last
+        return active is None or last is None or active - last < AFTER
 
     def _stale(self, time: int) -> list[CrashEvent]:
         """A traceback that nobody goes on writing is over, else nothing would ever be idle again."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from triage.model import AT_NUL, BROKEN_OFF, EMPTY, LOST, OWNER, Line, Origin
+from triage.model import AT_NUL, BROKEN_OFF, CONTAINER, EMPTY, LOST, OWNER, Line, Origin
 
 # What a reader has to fetch; nothing else is looked at. The first ones are enough for a process's line.
 PROCESS_FIELDS = (
@@ -56,6 +57,7 @@ FIELDS = PROCESS_FIELDS + NOTICE_FIELDS
 # Of docker's own unit: what its journald driver writes of each container.
 ENGINES = frozenset({"docker.service", "snap.docker.dockerd.service"})
 CONTAINER_FIELDS = ("CONTAINER_NAME", "CONTAINER_ID_FULL", "CONTAINER_PARTIAL_MESSAGE", "CONTAINER_PARTIAL_LAST")
+_CONTAINED: Mapping[str, str] = MappingProxyType({CONTAINER: "1"})
 
 COREDUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
 # A piece that journald broke off: over 48K, at a NUL, or another process wrote in the middle of the line.
@@ -171,7 +173,7 @@ def contained(line: Line, fields: Mapping[str, str]) -> Line:
         invocation=fields.get("CONTAINER_ID_FULL"),
         pid=None,
         cut=line.cut or piece,
-        fields={"_LINE_BREAK": BROKEN_OFF} if piece else line.fields,
+        fields={**_CONTAINED, "_LINE_BREAK": BROKEN_OFF} if piece else _CONTAINED,
     )
 
 
