@@ -91,6 +91,21 @@ def test_the_watchdog_thread_that_met_a_cuda_error_names_it():
     assert root_of(text).cause.exception == "CudaError"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bootstrap plugin init failed for 'nvshmem_bootstrap_reed.so'",
+        "/src/nvshmem/host/bootstrap/bootstrap_loader.cpp:45: NULL value Bootstrap unable to load 'nvshmem_reed.so'",
+        "/src/host/init/init.cu:heron_init:45: non-zero status: 7 nvshmem register static heaps failed",
+        "/src/host/mem/mem_heap.cpp:45: non-zero status: -1 add physical memory failed",
+    ],
+)
+def test_what_nvshmem_says_before_its_process_dies_is_kept_with_the_death(text):
+    (crash,) = crashes_of(f"{text}\n!!!!!!! Segfault encountered !!!!!!!\n".encode())
+    assert [failure.cause.exception for failure in crash.failures] == ["SIGSEGV", "NvshmemError"]
+    assert root_of(text).cause.exception == "NvshmemError"
+
+
 # ---------------------------------------------------------------- the kernel's words
 
 

@@ -15,6 +15,8 @@ STORAGE = {"hicache_storage_backend": "'file'"}
 PAGE = "{op: set-flag, name: --page-size, value: 16}"
 BACKEND = "{op: set-flag, name: --disaggregation-transfer-backend, value: nixl}"
 LAYOUT = "{op: set-flag, name: --hicache-mem-layout, value: layer_first}"
+ATTENTION = "{op: set-flag, name: --attention-backend, value: triton}"
+PICTURES = "{op: set-flag, name: --mm-attention-backend, value: triton_attn}"
 GRAPHS = "{op: set-flag, name: --disable-cuda-graph}"
 BUFFERS = "{op: set-env, name: SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK, value: '512'}"
 WORDS = "{op: set-env, name: NCCL_DEBUG, value: INFO}"
@@ -32,6 +34,7 @@ def offered(folder: Path, edit: str, flags: dict[str, str], kind: str = "flag") 
     [
         (BACKEND, {}, "flag", "on both sides of the pair at once"),
         (PAGE, PAIR, "flag", "on both sides of the pair at once"),
+        (ATTENTION, PAIR, "flag", "on both sides of the pair at once"),
         (GRAPHS, NODES, "flag", "on every node at once"),
         (BUFFERS, NODES, "env", "on every node at once"),
         (LAYOUT, STORAGE, "flag", "with the storage of the host cache emptied, on all servers that share it"),
@@ -50,6 +53,8 @@ def test_what_others_must_follow_is_by_hand(
     [
         (PAGE, {"disaggregation_mode": "'null'", "nnodes": "1", "hicache_storage_backend": "None"}, "flag"),
         (PAGE, {}, "flag"),
+        (ATTENTION, {}, "flag"),
+        (PICTURES, PAIR, "flag"),
         (GRAPHS, PAIR | STORAGE, "flag"),
         (BUFFERS, PAIR, "env"),
         (WORDS, NODES, "env"),

@@ -338,6 +338,12 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
         r"nvshmem setup connections|nvshmem_internal_\w{1,40}) failed",
         "NvshmemError",
     ),
+    (
+        "non-zero status: ",
+        _BEFORE + r"(?:init\.cu|init\w*\.cpp|mem_heap\.cpp|bootstrap\w*\.cpp):(?:\w+:)?\d+: non-zero status: ",
+        "NvshmemError",
+    ),
+    ("Bootstrap ", _BEFORE + r"Bootstrap (?:plugin init failed|unable to load|failed to get symbol)", "NvshmemError"),
     ("NVSHMEM device library", _BEFORE + r"NVSHMEM device library version does not match", "NvshmemError"),
     ("ibgda.cpp", _BEFORE + r"ibgda\.cpp:\d+: NULL", "NvshmemError"),
     ("DeepEP", r"DeepEP (?:error|dispatch|combine|timeout)\b.*timeout", "DeepEPError"),

@@ -30,6 +30,13 @@ _HANDED_OVER = frozenset(  # how a KV cache lies, and over how many ranks
         "enable_dp_attention",
         "speculative_algorithm",
         "hicache_mem_layout",
+        "attention_backend",  # each lays out and pages a cache in its own way
+        "prefill_attention_backend",
+        "decode_attention_backend",
+        "dsa_prefill_backend",
+        "dsa_decode_backend",
+        "nsa_prefill_backend",
+        "nsa_decode_backend",
     }
 )
 _STORED = frozenset({"page_size", "kv_cache_dtype", "hicache_mem_layout"})  # how a page lies below the host cache
