@@ -99,6 +99,8 @@ RECORDS = {
     "with a time": {"message": LEAD, "exc_info": BELOW, "time": STAMP},
     "structlog": {"event": LEAD, "exception": BELOW, "level": "error"},
     "structlog in parts": {"event": LEAD, "exception": PARTS, "level": "error"},
+    "a list of lines": {"message": LEAD, "exc_info": BELOW.split("\n")},
+    "as Python formats it": {"message": LEAD, "exc_info": BELOW.splitlines(keepends=True), "time": STAMP},
     "ECS": {"message": LEAD, "error": {"type": "KeyError", "message": "7", "stack_trace": FRAMES}},
     "twice": {"message": f"{LEAD}: {BELOW}", "exc_info": BELOW},
 }
@@ -117,6 +119,26 @@ def test_a_traceback_in_a_member_of_its_own_is_read_below_the_text(kind):
     cause = crash.root.cause
     assert (cause.exception, cause.message, cause.frame.line) == ("KeyError", "7", story.FRAMES[-1][1])
     assert (crash.root.rank, len(crash.root.chain)) == ("TP2", 2 if "parts" in kind else 1)
+
+
+@pytest.mark.parametrize("stamped", [{}, {"time": STAMP}])
+@pytest.mark.parametrize("name", ["msg", "exc_info"])
+def test_the_end_of_a_record_ends_the_message_of_its_exception(name, stamped):
+    """A logger that writes no head before each text: what others say next would go on with the message."""
+    below = BELOW.replace("KeyError: 7", "ValueError: of\nthree\nlines")
+    text = "Scheduler hit an exception: "
+    record = {"msg": text + below} if name == "msg" else {"msg": text, name: below}
+    others = [{"msg": text} for text in ("cache is warm", "Prefetch of 3 blocks", "and so on")]
+    said = [*({"msg": said.text} for said in story.starting()), record, *others, {"msg": END}]
+    (crash,) = crashes_of("".join(json.dumps({**each, **stamped}) + "\n" for each in said).encode())
+    assert (crash.root.cause.exception, crash.root.cause.message) == ("ValueError", "of\nthree\nlines")
+    assert crash.outcome is Outcome.FATAL
+
+
+def test_a_traceback_of_which_each_line_is_a_record_goes_on():
+    lines = [*(said.text for said in story.starting()), LEAD, *BELOW.split("\n"), "of two lines", END]
+    (crash,) = crashes_of("".join(json.dumps({"log": f"{text}\n"}) + "\n" for text in lines).encode())
+    assert (crash.root.cause.exception, crash.root.cause.message) == ("KeyError", "7\nof two lines")
 
 
 def test_what_a_request_says_is_no_traceback_of_its_records():

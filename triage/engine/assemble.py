@@ -75,8 +75,7 @@ class Assembler:
             if run.healthy(line):
                 return events
             if "\n" in line.text:
-                for text in line.text.split("\n"):
-                    events += run.feed(_part(line, text))
+                events += run.feed_record([_part(line, text) for text in line.text.split("\n")])
             else:
                 events += run.feed(line)
             events = self._nodes(run, events)

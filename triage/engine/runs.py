@@ -127,6 +127,15 @@ class Run(Invocation):
                 self._burst.doubt(since)
         return self._read(line, parsed)
 
+    def feed_record(self, lines: list[Line]) -> list[CrashEvent]:
+        """One record of several lines: the message of an exception in it ends with it."""
+        since = self.lanes.serial
+        events = [event for line in lines for event in self.feed(line)]
+        if not lines[-1].cut:
+            events += [event for report in self.lanes.record_over(since) for event in self._burst.report(report)]
+            self._half = None if self.lanes.idle else self._half
+        return events
+
     def _doubtful(self, lines: list[Line]) -> list[CrashEvent]:
         """A request's text without an end: it may have been the log itself, and nobody can tell."""
         self._burst.quoted = True

@@ -65,11 +65,15 @@ def record_lines(entry: Mapping[str, Any], name: str, n: int, times: Times) -> I
     if not RAISED.isdisjoint(entry):
         text += raised(entry, text)
     whole = clean(text).rstrip("\r\n")
-    for part in [whole] if cut or time is not None else whole.split("\n"):
+    parts = [whole] if cut or time is not None else whole.split("\n")
+    stamps = [time if time is not None else times.of(part) for part in parts]
+    if len(parts) > 1 and _FRAME in whole and stamps.count(None) >= len(parts) - 1:
+        parts, stamps = [whole], [next((stamp for stamp in stamps if stamp is not None), None)]  # a traceback's record
+    for part, stamp in zip(parts, stamps, strict=True):
         yield Line(
             part,
             n=n,
-            time=time if time is not None else times.of(part),
+            time=stamp,
             stream=stream if isinstance(stream, str) else None,
             cut=cut,
             fields={"_LINE_BREAK": BROKEN_OFF} if cut else EMPTY,
@@ -91,7 +95,8 @@ def raised(entry: Mapping[str, Any], text: str) -> str:
         elif name == "error":
             continue  # anybody's words
         elif isinstance(value, list):
-            value = _structured(value)
+            lines = [line.rstrip("\r\n") for line in value if isinstance(line, str)]
+            value = "\n".join(lines) if lines else _structured(value)
         if isinstance(value, str) and _FRAME in value:
             value = value.strip("\r\n")
             return f"\n{value}" if "raceback (" in value else f"\n{_HEADER}\n{value}"
