@@ -7,7 +7,7 @@ It must never hold more than a bounded part of its input: a packed bomb or a lin
 from __future__ import annotations
 
 import re
-from typing import IO
+from typing import IO, Protocol
 
 from triage.sources.packed import CHUNK, archive_errors
 
@@ -27,6 +27,7 @@ class Notes:
         self.broken = ""
         self.empty = False  # journalctl found nothing
         self.unturned = False
+        self.fronted = False  # what stands before each line is not known
         self.unended = False  # the last line has no end: more of it may have been written
 
     @property
@@ -48,9 +49,20 @@ class Notes:
             found.append(f"{name}: journalctl found no entries of that unit and time")
         if self.unturned:
             found.append(f"{name}: it begins with the newest line and is long; only the newest lines were read")
+        if self.fronted:
+            found.append(
+                f"{name}: what stands before each line is not known: little of it is understood (docs/scan.md)"
+            )
         if self.broken:
             found.append(f"{name}: reading ended early: {self.broken}")
         return found
+
+
+class Lines(Protocol):
+    """A text, by line or by block."""
+
+    def line(self) -> bytes | None: ...
+    def block(self) -> bytes | None: ...
 
 
 class Bytes:

@@ -25,6 +25,7 @@ from triage.engine.lines import parse
 from triage.model import Batch, Gate, InputError, Line, Origin
 from triage.sources.bytes import JOURNAL, MAX_LINE, Bytes, Notes, decode, no_text
 from triage.sources.entry import contained, entry_line
+from triage.sources.fronts import Fronted, front, strange_front
 from triage.sources.logged import TEXTS, is_logfmt, read_logfmt, record_lines, records
 from triage.sources.packed import archive_errors, unpacked
 from triage.sources.table import Table, read_table, table
@@ -123,15 +124,22 @@ class StreamSource:
             raise InputError(f"{self.name} is `journalctl -o verbose`, which is not read: export it with -o json --all")
         self._table = table(head)
         kind = "table" if self._table is not None else next((kind for kind, test in _KINDS if test(head)), "text")
-        lines = self._read(kind, data, self._units, self._notes)
+        text, some = self._behind(data, head) if kind == "text" else (data, Bytes(io.BytesIO(head), Notes()))
+        lines = self._read(kind, text, self._units, self._notes)
         if newest_first(
-            self._read(kind, Bytes(io.BytesIO(head), Notes()), Units(("*",)), Notes()),
+            self._read(kind, some, Units(("*",)), Notes()),
             journal=kind not in ("text", "table", "logfmt"),
         ):
             lines = turned(lines, self._notes, headed=kind == "short")
         elif kind == "text" and self._gate is not None and self._since is None:
-            return Passage(data, self._notes, self._zone, self._gate).batches()
+            return Passage(text, self._notes, self._zone, self._gate).batches()
         return self._batched(lines)
+
+    def _behind(self, data: Bytes, head: bytes) -> tuple[Bytes | Fronted, Bytes | Fronted]:
+        """The text and its first bytes, without what a viewer put before each line."""
+        some, form = Bytes(io.BytesIO(head), Notes()), front(head)
+        self._notes.fronted = form is None and strange_front(head)
+        return (data, some) if form is None else (Fronted(data, form), Fronted(some, form))
 
     def _batched(self, lines: Iterator[Line]) -> Iterator[Batch]:
         some: list[Line] = []
@@ -147,7 +155,9 @@ class StreamSource:
                 some = []
         yield Batch(tuple(some), time=last)
 
-    def _read(self, kind: str, data: Bytes, units: Units, notes: Notes) -> Iterator[Line]:
+    def _read(self, kind: str, data: Bytes | Fronted, units: Units, notes: Notes) -> Iterator[Line]:
+        if isinstance(data, Fronted):
+            return read_text(data, notes, self._zone, journalctl=False)
         if kind == "json":
             return read_json(data, units, notes, Times(self._zone))
         if kind == "logfmt":

@@ -16,13 +16,13 @@ from triage.engine.gate import CONTEXT
 from triage.engine.lines import parse, stamp_time
 from triage.engine.manager import manager_unit
 from triage.model import Batch, Gate, Line, Origin
-from triage.sources.bytes import MAX_LINE, Bytes, Notes, decode
+from triage.sources.bytes import MAX_LINE, Lines, Notes, decode
 from triage.sources.entry import clean
 
 STEP = 128  # lines that are read one by one before the gate is asked again
 
 
-def read_text(data: Bytes, notes: Notes, zone: tzinfo | None, *, journalctl: bool) -> Iterator[Line]:
+def read_text(data: Lines, notes: Notes, zone: tzinfo | None, *, journalctl: bool) -> Iterator[Line]:
     """A log as a service wrote it, or as journalctl, docker or kubectl printed it."""
     n = 0
     times = Times(zone)
@@ -105,7 +105,7 @@ def _may_have_time(text: str) -> bool:
 class Passage:
     """A text behind a gate. A batch ends where the gate has to be asked anew: behind each line that holds a word."""
 
-    def __init__(self, data: Bytes, notes: Notes, zone: tzinfo | None, gate: Gate) -> None:
+    def __init__(self, data: Lines, notes: Notes, zone: tzinfo | None, gate: Gate) -> None:
         self._data = data
         self._notes = notes
         self._times = Times(zone)
