@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from tests.rules.crashes import rule, write
 from triage.cli import triage
+from triage.rulebase import slowness
 from triage.rulebase.rulecheck import check
 from triage.shipped import shipped
 
@@ -165,6 +166,15 @@ def test_a_pattern_that_is_slow_on_hostile_text_fails(tmp_path: Path, pattern: s
     text, no_sample, *_ = problems(tmp_path)
     assert text.startswith("takes more than 0.1 s on 100 kB of hostile text")
     assert no_sample.startswith("no sample hits this clause")
+
+
+def test_a_busy_machine_makes_no_pattern_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slowness, "SEARCH_SECONDS", 0.0005)  # as if the machine were two hundred times as slow
+    pattern = r"the moon[^\n]{0,60}\bis full"
+    write(tmp_path, "moon", rule(f"[{{message: '{pattern}', anchors: [moon]}}]") + SAMPLE)
+    assert problems(tmp_path) == []
+    monkeypatch.setattr(slowness, "_yard", lambda: 0.0)
+    assert problems(tmp_path)[0].startswith("takes more than")
 
 
 def test_a_pattern_that_is_no_regex_fails_with_its_place(tmp_path: Path) -> None:

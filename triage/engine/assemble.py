@@ -42,9 +42,11 @@ class _Waiting:
 
 
 class Assembler:
-    """Feed it lines; it says what crashed."""
+    """Feed it lines; it says what crashed. `growing`: whoever asks looks at crashes that are open, too; else the crash
+    of an amended event is the picture it opened with."""
 
-    def __init__(self, contexts: Mapping[str, Context] | None = None) -> None:
+    def __init__(self, contexts: Mapping[str, Context] | None = None, *, growing: bool = True) -> None:
+        self._growing = growing
         self._known = dict(contexts or {})
         self._runs: OrderedDict[Group, Run] = OrderedDict()
         self._last: tuple[Group, Run] | None = None
@@ -152,7 +154,9 @@ class Assembler:
                 if group[1]
                 else []
             )
-            run = self._runs[group] = Run(group, plain=line.n is not None, contained=CONTAINER in line.fields)
+            plain = line.n is not None
+            run = Run(group, plain=plain, contained=CONTAINER in line.fields, growing=self._growing)
+            self._runs[group] = run
             if before:
                 run.after(before[-1])
             if self._gap is not None:

@@ -44,8 +44,10 @@ class Burst:
     __slots__ = (
         "_checks",
         "_grade_at",
+        "_growing",
         "_held",
         "_marks",
+        "_opened",
         "_stacked",
         "_steps",
         "aside",
@@ -70,11 +72,13 @@ class Burst:
         "told",
     )
 
-    def __init__(self, group: Group, progress: Progress, ending: Ending, *, plain: bool) -> None:
+    def __init__(self, group: Group, progress: Progress, ending: Ending, *, plain: bool, growing: bool) -> None:
         self.group = group
         self.progress = progress
         self.ending = ending
         self.plain = plain
+        self._growing = growing  # somebody looks at the crash while it is open
+        self._opened: Crash | None = None  # the picture it opened with
         self.named: str | None = None  # the unit, where only the manager's text names it
         self.crash: OpenCrash | None = None
         self.time: int | None = None  # of the last line
@@ -403,6 +407,8 @@ class Burst:
         if crash is None or not crash.opened:
             return []
         crash.open()
+        if not self._growing and self._opened is not None:
+            return [CrashEvent(Change.AMENDED, self._opened)]
         return [self._event(Change.AMENDED)]
 
     def _event(self, change: Change, ended: int | None = None, *, handled: bool = False) -> CrashEvent:
@@ -421,9 +427,10 @@ class Burst:
             outlived=self.outlived,
             handled=handled,
         )
-        return CrashEvent(
-            change, self._told(crash, crash.snapshot(self.progress.context(), seen, ended, closed=closed))
-        )
+        picture = self._told(crash, crash.snapshot(self.progress.context(), seen, ended, closed=closed))
+        if change is Change.OPENED:
+            self._opened = picture
+        return CrashEvent(change, picture)
 
     def _meant(self, picture: Crash) -> Crash:
         """The picture with the rank that a parent's exception names by its number: on several nodes each counts its

@@ -52,14 +52,14 @@ class Invocation:
         "strange",
     )
 
-    def __init__(self, group: Group, *, plain: bool = False, contained: bool = False) -> None:
+    def __init__(self, group: Group, *, plain: bool = False, contained: bool = False, growing: bool = True) -> None:
         self.group = group
         self.plain = plain  # a file: its own end tells, and no time passes but that of its lines
         self.contained = contained  # a container of docker's, in the journal: no manager writes of it
         self.progress = Progress()
         self.lanes = Lanes()
         self.ending = Ending()
-        self._burst = Burst(group, self.progress, self.ending, plain=self.alone)
+        self._burst = Burst(group, self.progress, self.ending, plain=self.alone, growing=growing)
         self._burst.tags = self.lanes.tags
         self._asked: int | None = None  # when a plain file was last seen to be quiet, but no server at work
         self._half: int | None = None  # when an open traceback last grew

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from time import process_time
 
 import regex
 
@@ -17,6 +18,9 @@ from triage.rulebase.shape import example, repeats
 
 HOSTILE_BYTES = 100_000
 _UNFIT = "\x01"
+_YARDSTICK = regex.compile(r"reed[^\n]{0,80}heron", regex.MULTILINE)
+_YARD_TEXT = "reed " * (HOSTILE_BYTES // 5)
+_YARDS = 32  # a pattern may cost so many: 0.1 s where nothing else runs (3 ms each on the box of docs/performance.md)
 _FILLERS = ("a", " ", "1", "a ", "a=1, ", "x\n", "('a', ")
 
 
@@ -57,11 +61,21 @@ def _fill(text: str) -> str:
 
 
 def _too_slow(compiled: regex.Pattern[str], text: str) -> bool:
-    """Three times in a row: a busy machine makes a pattern slow once, its own shape makes it slow always."""
+    """Three times in a row, and each time beside a yardstick: a machine whose cores are shared makes every pattern
+    slow, its own shape makes one slow on all."""
+    allowed = SEARCH_SECONDS
     for _ in range(3):
         try:
-            compiled.search(text, timeout=SEARCH_SECONDS)
+            compiled.search(text, timeout=allowed)
         except TimeoutError:
+            allowed = max(SEARCH_SECONDS, _YARDS * _yard())
             continue
         return False
     return True
+
+
+def _yard() -> float:
+    """CPU seconds that a pattern of the usual shape takes here and now."""
+    began = process_time()
+    _YARDSTICK.search(_YARD_TEXT)
+    return process_time() - began
