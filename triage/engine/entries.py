@@ -42,7 +42,7 @@ _TRACKER = "/multiprocessing/resource_tracker.py"
 Key = tuple[str, Kind, int | None, str | None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """One failure while its crash is open."""
 

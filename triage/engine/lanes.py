@@ -37,7 +37,7 @@ class News(Enum):
     LOST = auto()  # a traceback broke off before its exception
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
     """One writer."""
 
@@ -51,10 +51,10 @@ class Lane:
     failed: bool = False  # it has raised before: what follows in the same process is a consequence
     joint: int = -LEAD_LINES  # serial of the last line that joins the next traceback to one that was not read
     foreign: bool = False  # the tag is another process's: a request's text may look like that
+    name: Name = field(init=False)
 
-    @property
-    def name(self) -> Name:
-        return self.key[0]
+    def __post_init__(self) -> None:
+        self.name = self.key[0]
 
     @property
     def pid(self) -> int | None:
@@ -67,10 +67,12 @@ class Lane:
 
     def hears(self, name: Name, rank: str | None) -> bool:
         """Whether a line under this name and rank may be its. Torch's own tag tells no more than the name does."""
-        return self.name == name and (rank is None or self.rank == rank or (name[1] != "" and rank[:4] == "rank"))
+        if self.name != name:
+            return False
+        return rank is None or self.rank == rank or (name[1] != "" and rank[:4] == "rank")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Report:
     """Something that the open crash, or nobody yet, has to know."""
 

@@ -46,7 +46,7 @@ class Joint(IntEnum):
     NEXT = auto()  # a further one
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Part:
     """One exception as it is being read."""
 

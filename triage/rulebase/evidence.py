@@ -41,6 +41,7 @@ _SERVING = frozenset({Phase.SERVING, Phase.SHUTDOWN})  # requests of clients wer
 _BEFORE = frozenset({Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE})  # no request was taken yet
 # Words of the kernel's log alone: in what a process says itself they are somebody's words.
 _KERNELS = re.compile(r"NVRM: |\bSXid\b|\boom-kill:|Out of memory: Kill")
+_KERNELS_WORDS = ("NVRM: ", "SXid", "oom-kill:", "Out of memory: Kill")  # one of them is in all that it matches
 _KERNELS_OWN = ("Xid ", "SXid", "NVRM", "HostOutOfMemory")
 
 
@@ -110,7 +111,7 @@ def _quoted(failure: Failure, phase: Phase) -> set[str]:
     texts = [line.text for line in failure.lines if line.origin is not Origin.KERNEL]
     found = {text for text in texts if hidden and any(text.rstrip().endswith(part) for part in hidden)}
     if failure.chain and not failure.cause.exception.startswith(_KERNELS_OWN):
-        found |= {text for text in texts if _KERNELS.search(text)}
+        found |= {text for text in texts if any(word in text for word in _KERNELS_WORDS) and _KERNELS.search(text)}
     return found
 
 

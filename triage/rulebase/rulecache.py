@@ -80,8 +80,10 @@ def _files(folder: str) -> list[tuple[str, Stamp]]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith((".yaml", ".yml")):
-                with contextlib.suppress(OSError):
+                try:
                     found.append((entry.path, _stamp(entry.stat())))
+                except OSError:
+                    continue
             elif entry.is_dir():
                 found += _files(entry.path)
     return found
