@@ -87,6 +87,13 @@ def test_an_input_that_breaks_off_anywhere_does_not_raise(cut, road):
     crashes_of(getattr(story, road)(story.story())[:cut])
 
 
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 40_000), road=st.sampled_from(ROADS))
+def test_whoever_looks_only_at_what_has_closed_sees_the_same(cut, road):
+    data = getattr(story, road)(story.story())[:cut]
+    assert crashes_of(data, growing=False) == crashes_of(data)
+
+
 CHAIN = [said.text for said in story.chained(12_000, 0)]
 SECOND = next(n for n, text in enumerate(CHAIN) if n and text.startswith("Traceback"))
 CUT_STORY = [
