@@ -50,6 +50,7 @@ class FakeAssembler:
     """'open N' opens a crash at N, 'rank N' amends it, 'close N' closes it."""
 
     open: dict[str, Crash] = field(default_factory=dict)
+    more: list[CrashEvent] = field(default_factory=list)
 
     @property
     def idle(self) -> bool:
@@ -61,11 +62,16 @@ class FakeAssembler:
             self.open[position] = crash(position)
             return [CrashEvent(Change.OPENED, self.open[position])]
         if verb == "rank":
-            self.open[position] = crash(position, ("TP0", "TP1"))
-            return [CrashEvent(Change.AMENDED, self.open[position])]
+            before, self.open[position] = self.open[position], crash(position, ("TP0", "TP1"))
+            self.more = [CrashEvent(Change.AMENDED, self.open[position])]
+            return [CrashEvent(Change.AMENDED, before)]
         if verb == "close":
             return [CrashEvent(Change.CLOSED, self.open.pop(position))]
         return []
+
+    def grown(self) -> list[CrashEvent]:
+        more, self.more = [event for event in self.more if event.crash.position in self.open], []
+        return more
 
     def pass_over(self, passed: Mapping[str | None, int], time: int | None) -> None:
         pass

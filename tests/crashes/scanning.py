@@ -14,11 +14,9 @@ from triage.sources.stream import StreamSource
 ALARMING = ("fatal", "degraded")
 
 
-def events_of(
-    data: bytes, units: tuple[str, ...] = ("sglang*.service",), tz: str = "UTC", *, growing: bool = True
-) -> list[CrashEvent]:
+def events_of(data: bytes, units: tuple[str, ...] = ("sglang*.service",), tz: str = "UTC") -> list[CrashEvent]:
     source = StreamSource("test", io.BytesIO(data), units=units, tz=tz)
-    assembler = Assembler(growing=growing)
+    assembler = Assembler()
     events = [event for batch in source.batches() for line in batch.lines for event in assembler.feed(line)]
     return events + assembler.finish()
 

@@ -96,7 +96,7 @@ def scan_one(
 
     if spec == "journal:":
         raise InputError("the live journal never ends: `triage watch` reads it; give scan a journal file or folder")
-    assembler = Assembler(growing=False)
+    assembler = Assembler()
     source = open_source(spec, units=units or UNITS, since=since, tz=tz, gate=Gate(assembler))
     count, whole = 0, True
 

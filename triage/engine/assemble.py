@@ -42,11 +42,10 @@ class _Waiting:
 
 
 class Assembler:
-    """Feed it lines; it says what crashed. `growing`: whoever asks looks at crashes that are open, too; else the crash
-    of an amended event is the picture it opened with."""
+    """Feed it lines; it says what crashed. An amended event comes with the crash as it opened; how it has grown tells
+    `grown`, for those who look at crashes that are open."""
 
-    def __init__(self, contexts: Mapping[str, Context] | None = None, *, growing: bool = True) -> None:
-        self._growing = growing
+    def __init__(self, contexts: Mapping[str, Context] | None = None) -> None:
         self._known = dict(contexts or {})
         self._runs: OrderedDict[Group, Run] = OrderedDict()
         self._last: tuple[Group, Run] | None = None
@@ -108,6 +107,10 @@ class Assembler:
             self._now = time
         return self._expire(time) if self._due is not None and time >= self._due else []
 
+    def grown(self) -> list[CrashEvent]:
+        """The open crashes that have grown since this was asked last, as they are now."""
+        return [event for run in self._runs.values() for event in run.grown()]
+
     def finish(self) -> list[CrashEvent]:
         """The input is over: everything open is closed."""
         events = self._kernel_alone(None)
@@ -155,7 +158,7 @@ class Assembler:
                 else []
             )
             plain = line.n is not None
-            run = Run(group, plain=plain, contained=CONTAINER in line.fields, growing=self._growing)
+            run = Run(group, plain=plain, contained=CONTAINER in line.fields)
             self._runs[group] = run
             if before:
                 run.after(before[-1])

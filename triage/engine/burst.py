@@ -44,10 +44,9 @@ class Burst:
     __slots__ = (
         "_checks",
         "_grade_at",
-        "_growing",
+        "_grew",
         "_held",
         "_marks",
-        "_opened",
         "_stacked",
         "_steps",
         "aside",
@@ -72,13 +71,12 @@ class Burst:
         "told",
     )
 
-    def __init__(self, group: Group, progress: Progress, ending: Ending, *, plain: bool, growing: bool) -> None:
+    def __init__(self, group: Group, progress: Progress, ending: Ending, *, plain: bool) -> None:
         self.group = group
         self.progress = progress
         self.ending = ending
         self.plain = plain
-        self._growing = growing  # somebody looks at the crash while it is open
-        self._opened: Crash | None = None  # the picture it opened with
+        self._grew = False  # what is open has, since somebody looked at it
         self.named: str | None = None  # the unit, where only the manager's text names it
         self.crash: OpenCrash | None = None
         self.time: int | None = None  # of the last line
@@ -407,9 +405,13 @@ class Burst:
         if crash is None or not crash.opened:
             return []
         crash.open()
-        if not self._growing and self._opened is not None:
-            return [CrashEvent(Change.AMENDED, self._opened)]
-        return [self._event(Change.AMENDED)]
+        self._grew = True
+        return [CrashEvent(Change.AMENDED, crash.told)] if crash.told is not None else []
+
+    def grown(self) -> list[CrashEvent]:
+        """What is open, if it has grown since this was asked last: a picture costs more than to take in a failure."""
+        grew, self._grew = self._grew, False
+        return [self._event(Change.AMENDED)] if grew and self.crash is not None and self.crash.opened else []
 
     def _event(self, change: Change, ended: int | None = None, *, handled: bool = False) -> CrashEvent:
         crash = self.crash
@@ -428,8 +430,7 @@ class Burst:
             handled=handled,
         )
         picture = self._told(crash, crash.snapshot(self.progress.context(), seen, ended, closed=closed))
-        if change is Change.OPENED:
-            self._opened = picture
+        crash.told = crash.told or picture
         return CrashEvent(change, picture)
 
     def _meant(self, picture: Crash) -> Crash:

@@ -45,7 +45,20 @@ class Held:
 class OpenCrash:
     """The failures of one invocation in one burst."""
 
-    __slots__ = ("_id", "_names", "_root", "end", "entries", "grade", "group", "opened", "phase", "position", "started")
+    __slots__ = (
+        "_id",
+        "_names",
+        "_root",
+        "end",
+        "entries",
+        "grade",
+        "group",
+        "opened",
+        "phase",
+        "position",
+        "started",
+        "told",
+    )
 
     def __init__(self, group: tuple[str | None, str | None, str | None, str], phase: Phase) -> None:
         self.group = group
@@ -55,6 +68,7 @@ class OpenCrash:
         self.position = ""
         self.started: int | None = None
         self.end: UnitEnd | None = None
+        self.told: Crash | None = None  # the picture it opened with
         self.grade = Grade.COMPLETE
         self._id = ""
         self._root: Entry | None = None

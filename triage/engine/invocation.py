@@ -52,14 +52,14 @@ class Invocation:
         "strange",
     )
 
-    def __init__(self, group: Group, *, plain: bool = False, contained: bool = False, growing: bool = True) -> None:
+    def __init__(self, group: Group, *, plain: bool = False, contained: bool = False) -> None:
         self.group = group
         self.plain = plain  # a file: its own end tells, and no time passes but that of its lines
         self.contained = contained  # a container of docker's, in the journal: no manager writes of it
         self.progress = Progress()
         self.lanes = Lanes()
         self.ending = Ending()
-        self._burst = Burst(group, self.progress, self.ending, plain=self.alone, growing=growing)
+        self._burst = Burst(group, self.progress, self.ending, plain=self.alone)
         self._burst.tags = self.lanes.tags
         self._asked: int | None = None  # when a plain file was last seen to be quiet, but no server at work
         self._half: int | None = None  # when an open traceback last grew
@@ -237,6 +237,10 @@ class Invocation:
         if len(self._named) == 1:
             self._burst.named = next(iter(self._named))
             self._burst.lift(Grade.MIXED)
+
+    def grown(self) -> list[CrashEvent]:
+        """What is open, if it has grown since this was asked last."""
+        return self._burst.grown()
 
     def miss(self, crash: Crash) -> None:
         """Something failed beside it that it may wait for."""

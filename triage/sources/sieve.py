@@ -27,6 +27,7 @@ from triage.model import Gate, Line, Origin
 from triage.sources.entry import raw_field
 
 SIFT = 2048  # entries read before the pipeline has its turn
+AGE = 8 * SIFT  # entries for which it is known whose a process is, or till something starts or ends
 CHUNK = 16, 512  # entries searched at once: behind a word, and where there was none for long
 ASKED = 8  # entries at the beginning of a chunk whose process is asked for in any case
 PIECE = 64  # entries of a chunk read in one go: where a head tells nothing, all behind it are read again
@@ -84,7 +85,7 @@ class Sieve:
             self._unread = 0
             self._forget()
             return None
-        if self._aged >= SIFT:
+        if self._aged >= AGE:
             self._forget()
         out = Sifted()
         while out.read < SIFT:
