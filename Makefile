@@ -57,7 +57,7 @@ bench: setup-test  ## triage beside its peers; writes docs/performance.md (peers
 docs: setup    ## Rewrite the generated pages (docs/rules-list.md).
 	@$(BIN)/python docs/generate.py
 
-catalogue: setup  ## Rewrite the catalogue (flags, checks, messages, pins) from SGLang's wheels (minutes; on the building machine only).
+catalogue: setup  ## Rewrite the catalogue (flags, checks, messages, switches, pins) from SGLang's wheels (minutes; on the building machine only).
 	@$(BIN)/python -m pip install -q msgspec
 	@$(BIN)/python catalogue/build.py
 

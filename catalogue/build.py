@@ -1,9 +1,11 @@
 """Write flags.json: every flag and variable of SGLang, by release; checks.json: which of them its own checks read;
-messages.json: in which file it says what, and defines which class; and pins.json: which versions of other packages a
-release asks for. `make catalogue` runs it; it takes some minutes.
+messages.json: in which file it says what, and defines which class; switches.json: which variable decides whether a
+function runs; and pins.json: which versions of other packages a release asks for. `make catalogue` runs it; it takes
+some minutes.
 
 In: SGLang's wheels, fetched by pip into --work and unpacked there (nothing of them is kept in the repository). Out:
-four JSON files beside this one, read by `rulebase.catalogue`, `.checks`, `.said` and `.pins` and shipped in the wheel.
+five JSON files beside this one, read by `rulebase.catalogue`, `.checks`, `.said`, `.switches` and `.pins` and shipped
+in the wheel.
 Each release's declaring modules run in a child process (`declare.py`) with stubs for all else, and are read as source
 too; where the two ways disagree the build stops. It needs msgspec in its own interpreter (releases from 0.5.20 on). A
 build step: never on a user's host.
@@ -13,6 +15,8 @@ build step: never on a user's host.
     pins       package -> [[first, last, specifier], ...]
     said       file -> function -> [words of a message, ...]
     classes    file -> [class, ...]   of a part that has a switch, see `rulebase.checks`
+    reached    function -> [[variable, value], ...]
+    worded     two words -> [[variable, value], ...]
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from typing import Any
 import classes
 import conditions
 import messages
+import switches
 
 from triage.rulebase.checks import switch_of
 
@@ -39,6 +44,7 @@ TARGET = HERE / "flags.json"
 CHECKS = HERE / "checks.json"
 PINS = HERE / "pins.json"
 MESSAGES = HERE / "messages.json"
+SWITCHES = HERE / "switches.json"
 # Some are enough for CHECKS and MESSAGES: what a condition reads seldom changes while its message stays.
 READ = (
     "0.4.0",
@@ -49,6 +55,7 @@ READ = (
     "0.5.16",
     "0.5.23",
 )
+_WITH_SWITCHES = 4  # of READ: before, SGLang had few such variables
 RELEASES = (
     *("0.4.0", "0.4.1.post7", "0.4.2.post4", "0.4.3.post4", "0.4.4.post4", "0.4.5.post3", "0.4.6", "0.4.6.post5"),
     *("0.4.7", "0.4.7.post1", "0.4.8.post1", "0.4.9", "0.4.9.post6", "0.4.10", "0.4.10.post2", "0.5.1", "0.5.1.post3"),
@@ -142,6 +149,18 @@ def write_messages(said: dict[str, Any], defined: dict[str, list[str]]) -> None:
     print(f"{MESSAGES.name}: {count}, {MESSAGES.stat().st_size} bytes")
 
 
+def write_switches(folders: list[Path]) -> None:
+    found = switches.document(folders)
+    parts = (
+        f"{json.dumps(name)}:{{\n"
+        + ",\n".join(f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in part.items())
+        + "\n}"
+        for name, part in found.items()
+    )
+    SWITCHES.write_text('{"schema":1,\n' + ",\n".join(parts) + "}\n", encoding="utf-8")
+    print(f"{SWITCHES.name}: {sum(map(len, found.values()))} names, {SWITCHES.stat().st_size} bytes")
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     ask.add_argument(
@@ -172,6 +191,7 @@ def main() -> None:
     print(f"{PINS.name}: {len(pins)} packages, {PINS.stat().st_size} bytes")
     read = [work / release for release in READ]
     write_messages(messages.document(read), classes.document(read, switch_of))
+    write_switches(read[-_WITH_SWITCHES:])
     print(f"{CHECKS.name}: {sum(map(len, checks.values()))} checks, {CHECKS.stat().st_size} bytes")
 
 

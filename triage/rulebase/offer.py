@@ -25,6 +25,7 @@ from triage.rulebase.pins import asked, outside
 from triage.rulebase.releases import covers, release_key
 from triage.rulebase.rule import EDITABLE, FLAG, PLACEHOLDER, EditText, KnownBad, RemedyText
 from triage.rulebase.spelling import known_in, makes_worse, spelled
+from triage.rulebase.switches import switches
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 _PINNED = re.compile(r"\bthis sglang(?:'s \w+)? (?:pins|asks for)")
@@ -40,6 +41,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     failed in `outside`, the ranks that never came to a collective `missing` (`silent` only where they are known); what
     the log itself guesses, `meant`, may be captured. A rung that is called after what the log does not tell is left
     out, but where its edit needs that; one that `leads` goes before the others.
+    The variables that decide whether the code which failed runs are rungs of any rule, behind its first.
     Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
     rung that says so goes before all, and of the others only those fit that look at the machine. What other servers
     have to follow is left to people, without its edits."""
@@ -63,13 +65,21 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["outside"] = outside(crash)
     said = (text for text in ladder if _has_name(text, captures))
     remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
-    remedies = _onward(remedies, crash.context.sglang_version)
+    remedies = _onward(_with_switches(remedies, crash), crash.context.sglang_version)
     if found := way_back(crash, (edit for remedy in remedies for edit in remedy.edits)):
         back = replace(found[0], title=by_hand(clean(found[0].title)[:200]))
         remedies = [back, *remedies] if found[1] else [*remedies, back]
     if (other := elsewhere(crash)) is not None:
         remedies = [_first(other), *(_unfit(remedy, other.why) for remedy in remedies)]
     return tuple(sorted(remedies, key=lambda one: one.blocked_by is not None))
+
+
+def _with_switches(remedies: list[Remedy], crash: Crash) -> list[Remedy]:
+    """Behind what is confirmed, and behind the first rung in any case; a variable that the ladder has is left to it."""
+    mentioned = " ".join((*(one.title for one in remedies), *(edit.name for one in remedies for edit in one.edits)))
+    extra = [_remedy(text, crash, {}) for text in switches(crash) if text.edits[0].names[0] not in mentioned]
+    at = next((at for at, one in enumerate(remedies) if not one.confirmed and at), len(remedies))
+    return [*remedies[:at], *extra, *remedies[at:]]
 
 
 def _in_force(name: str, crash: Crash) -> str:
