@@ -33,6 +33,7 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9]{1,30}(?:-[a-z0-9]{1,30}){0,8}")
 _FIELD = re.compile(r"(?<![A-Za-z0-9_-])[a-z][a-z0-9]{0,30}(?:_[a-z0-9]{1,30}){1,8}(?!\w|\()")
 _VARIABLE = re.compile(r"\bSGL(?:ANG)?_[A-Z0-9_]{3,60}")
 _WORD = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z0-9]*(?!\w|\()")
+_COMPILED = re.compile(r"\b(\w{3,60})\.(?:cuh?|cpp|hpp|cc)\b")  # `custom_all_reduce.cuh`, named as its module is
 _CHECK = re.compile(r"(?:assert|raise|if|elif)\b|server_args\.")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _SWITCHES = ("", "enable_", "disable_")
@@ -142,7 +143,9 @@ def named_part(crash: Crash) -> str:
 def switch_off(crash: Crash) -> str:
     """The flag that switches off the part which failed, where that runs unless it is given; '' where there is none."""
     paths = [frame.path.replace("\\", "/") for link in crash.root.chain for frame in reversed(link.frames)]
-    for path in (*paths, *(f"sglang/srt/{file}" for file in _class_files(crash))):
+    told = [name for link in crash.root.chain for name in _COMPILED.findall(own_words(link, crash.phase)[:_HEAD])]
+    paths += [f"sglang/srt/{file}" for file in (*_class_files(crash), *(f"{name}.py" for name in told))]
+    for path in paths:
         for files, field in _UNASKED:
             if crash.context.flags.get(field) != "True" and re.search(rf"(?:^|/){files}", path):
                 release, flag = crash.context.sglang_version, f"--{field.replace('_', '-')}"

@@ -16,6 +16,7 @@ from triage.model import Crash, Edit, Remedy
 from triage.never import NEVER_FLAGS, NEVER_VARIABLES
 from triage.rulebase.catalogue import catalogue
 from triage.rulebase.checks import failed_part, named, named_part, switch_off
+from triage.rulebase.choices import named_package, other_kernels
 from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
 from triage.rulebase.lastgood import way_back
@@ -61,6 +62,11 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["named_part"] = named_part(crash)
     if "{off}" in titles:
         captures["off"] = switch_off(crash)
+    if "{other_kernels}" in titles:
+        flag_, value = other_kernels(crash) or ("", "")
+        captures |= {"other_kernels": f"{flag_} {value}".strip(), "other_flag": flag_, "other_value": value}
+    if "{named_package}" in titles:
+        captures["named_package"] = named_package(crash)
     if "{outside}" in titles:
         captures["outside"] = outside(crash)
     said = (text for text in ladder if _has_name(text, captures))

@@ -378,6 +378,7 @@ def _placeholders(r: Reader, keys: dict[str, Node], rule: Rule) -> None:
     known |= {"known_name"} if "flag" in known else set()
     known |= {"setting"} if "field" in known else set()
     known |= {"switched_on", "checked", "part", "named_part", "off", "outside", "missing", "silent"}
+    known |= {"other_kernels", "other_flag", "other_value", "named_package"}
     stack = [keys[k] for k in ("title", "cause", "remedies") if k in keys]
     while stack:
         node = stack.pop()
