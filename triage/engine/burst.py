@@ -192,7 +192,6 @@ class Burst:
                 self._held.add(waiting)
             return events + self.open(entry)
         if crash.add(entry):
-            crash.open()
             events += self._amended()
         return events
 
