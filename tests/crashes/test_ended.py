@@ -103,6 +103,11 @@ UP = story.as_text([*story.starting(), *story.serving(10_000, 4)])
         ("Killed", "SIGKILL"),
         ("bash: line 1:  4711 Killed                  python -m sglang.launch_server --model-path /m", "SIGKILL"),
         ("[1]+  Killed                  sglang serve --model-path /m", "SIGKILL"),
+        ("[1]+  Killed                  CUDA_VISIBLE_DEVICES=0,1 nohup sglang serve --tp 2 > log 2>&1", "SIGKILL"),
+        ('run.sh: line 3:  4711 Killed                  "$PY" -m sglang.launch_server --model-path "$M"', "SIGKILL"),
+        ("run.sh: line 3:  4711 Killed                  numactl -N=0 ${V}/python -m sglang.launch_server", "SIGKILL"),
+        ("run.sh: line 3:  4711 Killed                  nohup docker run --gpus all lmsysorg/sglang:x", "SIGKILL"),
+        ("run.sh: line 3:  4711 Killed                  python -m sglang_router.launch_server --dp 2", "SIGKILL"),
         ("[1]    4711 killed     python -m sglang.launch_server --model-path /m", "SIGKILL"),
         ("sglang-1 exited with code 137", "SIGKILL"),
         ("open-webui-sglang-1 exited with code 137", "SIGKILL"),
@@ -168,6 +173,29 @@ def test_supervisord_has_levels_of_its_own(level):
         "PM2 log: App [redis-sgl-cache:0] exited with code [1] via signal [SIGKILL]",
         "build.sh: line 9:  4711 Killed                  rsync -a /srv/models /mnt/sglang",
         "run.sh: line 9:  4711 Hangup                  sglang serve --tp 8",
+        *(
+            f"run.sh: line 9:  4711 Killed                  {command}"
+            for command in (
+                "python -m sglang.bench_serving --backend sglang",
+                "python -m sglang_router.launch_router",
+                "python eval.py --engine sglang",
+                "docker logs -f sglang",
+                "docker compose logs sglang",
+                "kubectl logs -f sglang-0",
+                "journalctl -fu sglang",
+                "watch -n1 pgrep -fa sglang",
+                "ssh gpu-ash tail -f sglang.log",
+                "sudo -n /usr/bin/vim sglang.yaml",
+                "nohup tail -f /var/log/sglang.log",
+            )
+        ),
+        "sglang-prom-1 exited with code 137",
+        "sgl-monitoring-1 exited with code 1",
+        "sglang-router-1 exited with code 1",
+        "Aborting on container exit...\nsglang-1 exited with code 137",
+        "slurmstepd: error: *** JOB 71 ON gpu-ash CANCELLED AT 2026-11-29T12:09 DUE TO PREEMPTION ***\n"
+        "srun: error: gpu-ash: task 0: Killed",
+        "2026-11-29 12:09:00,123 INFO exited: sglang (terminated by SIGTERM; not expected)",
         "Gracefully stopping... (press Ctrl+C again to force)\nsglang-1 exited with code 137",
         "PM2      | Stopping app:sglang id:0\nPM2      | App [sglang:0] exited with code [0] via signal [SIGKILL]",
         "srun: forcing job termination\nsrun: error: gpu-ash: task 0: Killed",
@@ -206,6 +234,10 @@ def test_other_ends_are_no_crash(last):
         "    Last State:     Terminated",
         "Command terminated by signal 9",
         "PM2      | App [sglang:0] exited with code [1] via signal [SIGINT]",
+        "Gracefully stopping... (press Ctrl+C again to force)",
+        "Aborting on container exit...",
+        " Container sglang-1  Stopping",
+        "make: *** [Makefile:7: serve] Error 1",
     ],
 )
 def test_the_starters_word_is_no_more_of_the_last_message(word):
@@ -215,6 +247,16 @@ def test_the_starters_word_is_no_more_of_the_last_message(word):
     head = story.as_text(story.starting()) + "\n".join([*lines, story.NONE_TYPE, word, ""]).encode()
     (crash,) = crashes_of(head + story.as_text(story.parent_gives_up(12_100)))
     assert (crash.root.cause, crash.outcome) == (plain.root.cause, Outcome.FATAL)
+
+
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_loose_words_below_the_parents_are_no_more_of_the_message(between):
+    """Where the server goes down nobody but its shell writes, and what that does is not known."""
+    died = story.as_text([*story.starting(), *story.rank_crash(12_000, 3)]) + between.encode()
+    died += story.as_text(story.parent_gives_up(12_100)) + b"  warning: some loose words\nof a shell\n"
+    (crash,) = crashes_of(died)
+    assert crash.root.cause.message == story.NONE_TYPE.partition(": ")[2]
+    assert crash.outcome is Outcome.FATAL
 
 
 def test_a_stop_that_was_asked_for_after_it_died_excuses_nothing():

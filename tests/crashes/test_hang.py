@@ -119,6 +119,12 @@ def asked(path, ms):
     return Said(f'[{stamp(ms)}] INFO:     10.1.0.9:521 - "POST /{path} HTTP/1.1" 200 OK', MAIN, ms)
 
 
+def test_what_only_looks_like_a_trainers_call_is_none():
+    for path in ("generate?then=/pause_generation", "v1/pause_generations"):
+        (crash,) = crashes_of(story.as_text([*UP, asked(path, 50_000), *failing(30)]))
+        assert crash.root.cause.exception == "NoAnswer"
+
+
 WEIGHTS = Said(f"[{stamp(50_000)} TP0] Update engine online from disk begin. avail mem=11.2 GB", RANKS[0], 50_000)
 
 
@@ -127,6 +133,8 @@ WEIGHTS = Said(f"[{stamp(50_000)} TP0] Update engine online from disk begin. ava
     [
         (asked("release_memory_occupation", 50_000), "resume_memory_occupation"),
         (asked("pause_generation", 50_000), "continue_generation"),
+        (asked("release_memory_occupation?tags=kv_cache", 50_000), "resume_memory_occupation?tags=kv_cache"),
+        (asked("api/v1/pause_generation", 50_000), "api/v1/continue_generation"),
         (WEIGHTS, None),
     ],
 )

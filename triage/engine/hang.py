@@ -16,17 +16,18 @@ from triage.model import Phase, Role
 
 WORDS = (  # for the gate
     *("Health check failed", '" 503 Service Unavailable'),
-    *("_memory_occupation HTTP/", "_generation HTTP/", "Update engine online from ", "Update weights "),
+    *("_memory_occupation", "e_generation", "Update engine online from ", "Update weights "),
 )
-ASKED = "ion HTTP/"  # whatever a trainer asks for ends so, and nothing that a client does
+ASKED = "ation"  # whatever a trainer asks for has it, and nothing that a client does
 ANSWERED = '"GET /health'  # of an answer with 200
 MANY = 8
 LONG = 180_000_000
 MANY_TIMELESS = 12
 EXCHANGE = 900_000_000  # from the begin of new weights: a trainer's broadcast may hang
 _REFUSED = re.compile(r'.{0,80}"GET /health(?:_generate)? HTTP/1\.[01]" 503 Service Unavailable$')
-_SLEEP = ('"POST /release_memory_occupation HTTP/', '"POST /pause_generation HTTP/')
-_WAKE = ('"POST /resume_memory_occupation HTTP/', '"POST /continue_generation HTTP/')
+_CALL = r'"POST /(?:[\w./-]{{1,80}}/)?(?:{})(?:[/?]\S{{0,400}})? HTTP/'  # below a root path, with a query
+_SLEEP = re.compile(_CALL.format("release_memory_occupation|pause_generation"))
+_WAKE = re.compile(_CALL.format("resume_memory_occupation|continue_generation"))
 _WEIGHTS = re.compile(r"Update (?:engine online from \w+|weights) (?P<what>begin|end)\b")
 _WHY = "{} health checks in a row failed, and no step was made in between"
 
@@ -57,7 +58,7 @@ class Hang:
     def asked(self, text: str, time: int | None) -> None:
         """An answer with 200 to what a trainer may have asked for, or a rank's word of its weights."""
         weights = _WEIGHTS.match(text)
-        if any(path in text for path in _SLEEP):
+        if _SLEEP.search(text) is not None:
             self.work()
             self._asleep, self._until = True, None
         elif weights is not None and weights["what"] == "begin":
@@ -65,7 +66,7 @@ class Hang:
             if not self._asleep or self._until is not None:  # one that was told to sleep does so until it is woken
                 self._until = time + EXCHANGE if time is not None else None
             self._asleep = True
-        elif weights is not None or any(path in text for path in _WAKE):
+        elif weights is not None or _WAKE.search(text) is not None:
             self.work(step=True)
 
     def note(self, text: str, time: int | None, progress: Progress) -> Sign | None:

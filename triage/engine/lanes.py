@@ -143,13 +143,14 @@ class Lanes(Writers):
         if parsed.headed and not self._inside(text, name, rank):
             if self._open and TORN.search(text):
                 self._tear(name)
+            over = self._told(name) if self._open and signs.PARENTS.match(text) is not None else []
             lane, self._last = self._note(text, name, rank), (self.serial, name, line, text)
             if lane is None:
-                return False, []
+                return False, over
             body = lane.body
             if body is not None and body.waiting and body.feed(line, text, headed=True) is Fate.ALIEN:
-                return False, []  # another thread, or a writer whose name is not known: the frames may go on
-            return False, self._ended(lane)
+                return False, over  # another thread, or a writer whose name is not known: the frames may go on
+            return False, over + self._ended(lane)
         native = signs.read(text) if text[:1] in "FtTSPdmcfprs!*" or "signal" in text else None
         if native is not None and native.kind is Kind.NATIVE:
             return True, self._native(line, text, name, rank, native)
@@ -175,6 +176,12 @@ class Lanes(Writers):
         for lane in self._open:
             if lane.name == name and isinstance(lane.body, Traceback) and lane.body.waiting:
                 lane.body.glued = True
+
+    def _told(self, name: Name) -> list[Report]:
+        """The parent saw one end: what was just raised under its name is told, and loose words below are a shell's."""
+        here = [lane for lane in self._open if lane.name == name and lane.fed >= self.serial - 2]
+        told = [lane for lane in here if isinstance(lane.body, Traceback) and lane.body.mix is None]
+        return [report for lane in told if not self._reading(lane) for report in self._ended(lane)]
 
     def doubt(self, since: int) -> None:
         """What began after this line may be the text of a request."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from triage.engine import leads, starters
 from triage.engine.kinds import Kind, Sign, signal_word
-from triage.engine.starters import COMMAND, FAULTS, killed
+from triage.engine.starters import ASKED, COMMAND, FAULTS, killed, serves
 from triage.model import Role
 
 _DIED = "the parent saw a process of the server end"
@@ -48,11 +48,13 @@ def _dead(match: re.Match[str], text: str) -> Sign:
     return Sign("dead", Kind.CASCADE, Role.CASCADE, "ChildDied", text, _DIED, None, True, rank=_rank(match))
 
 
-def _supervised(match: re.Match[str], text: str) -> Sign:
+def _supervised(match: re.Match[str], text: str) -> Sign | None:
     """supervisord's 'exited: sglang (exit status 1; not expected)'. Of a program that is not SGLang by its name nobody
-    knows whether it is the server."""
+    knows whether it is the server. One that was told to end is no crash."""
     code, name = match["code"], match["program"]
     word = match["signal"] or f"ExitStatus {code}"
+    if word in ASKED:
+        return None
     if "sgl" not in name.lower():
         return Sign("supervised", Kind.CASCADE, Role.CASCADE, word, text, f"supervisord saw {name} end")
     return Sign("supervised", Kind.EXIT, Role.ROOT, word, text, "only supervisord saw the end", None, True)
@@ -71,8 +73,12 @@ def _fault(match: re.Match[str], text: str) -> Sign:
     return Sign("native", Kind.NATIVE, Role.ROOT, word, text, "Python's fault handler wrote it")
 
 
-def _shell(match: re.Match[str], text: str) -> Sign:
-    return Sign("native", Kind.NATIVE, Role.ROOT, FAULTS[match["what"]], text, "the shell's word for its end")
+def _shell(match: re.Match[str], text: str) -> Sign | None:
+    return (
+        None
+        if not serves(match)
+        else Sign("native", Kind.NATIVE, Role.ROOT, FAULTS[match["what"]], text, "the shell's word for its end")
+    )
 
 
 def _terminate(match: re.Match[str], text: str) -> Sign:

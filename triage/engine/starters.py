@@ -23,7 +23,7 @@ LIMIT = "RuntimeLimit"
 MEMORY = "HostOutOfMemory"
 _CHILD = "ChildDied"
 _WHY = "the word of whoever started it, for its end"
-_ASKED = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})  # how a process is told to end
+ASKED = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})  # how a process is told to end
 FAULTS = {
     "Aborted": "SIGABRT",
     "Segmentation fault": "SIGSEGV",
@@ -51,7 +51,7 @@ def killed(match: re.Match[str], text: str) -> Sign | None:
     """A shell's 'Killed', compose's 'sglang-1 exited with code 137', Kubernetes' 'OOMKilled'."""
     code = int(match.groupdict().get("code") or 128 + 9)
     word = signal_word(code - 128) if code > 128 else f"ExitStatus {code}"
-    return None if word in _ASKED else told(MEMORY if "OOM" in text else word, text)
+    return None if word in ASKED or not serves(match) else told(MEMORY if "OOM" in text else word, text)
 
 
 def told(word: str, text: str) -> Sign:
@@ -74,7 +74,7 @@ def _signalled(match: re.Match[str], text: str) -> Sign | None:
         word = signal_word(int(number)) if number.isdecimal() else number
     else:
         word = signal_word(int(code) - 128) if code and int(code) > 128 else f"ExitStatus {code}"
-    return None if word in _ASKED or word == "ExitStatus 0" else told(word, text)
+    return None if word in ASKED or word == "ExitStatus 0" else told(word, text)
 
 
 def _task(match: re.Match[str], text: str) -> Sign | None:
@@ -85,30 +85,50 @@ def _task(match: re.Match[str], text: str) -> Sign | None:
     return told({"Out Of Memory": MEMORY, "Killed": "SIGKILL"}.get(what) or FAULTS[what], text)
 
 
+def serves(match: re.Match[str]) -> bool:
+    """Whether the command that was run is the server, where the line tells one. Few lines are asked: the expression is
+    slow to compile."""
+    command = match.groupdict().get("command")
+    return command is None or re.match(_COMMAND, command[:1000]) is not None
+
+
 def _job(match: re.Match[str], text: str) -> Sign | None:
     """bash's 'run.sh: line 3: 881 Killed   command' in other languages. A word that is not known may be 'Done'."""
     word = _WORDS.get(match["what"].strip())
-    return None if word is None or word in _ASKED else told(word, text)
+    return None if word is None or word in ASKED or not serves(match) else told(word, text)
 
 
-# A command that names SGLang, and is none that copies or looks at its files.
-COMMAND = (
-    r"(?! *(?:\S{0,200}/)?(?:aws|cat|cp|curl|dd|du|find|git|grep|gzip|hf|huggingface-cli|less|mv|nvcc|pip|pytest|"
-    r"rclone|rm|rsync|scp|tail|tar|wget|zstd) )[^'\"={}]{0,200}\bsgl.*"
+# A command that names SGLang, and is none that copies or looks at its files or logs, asks it or stands before it.
+_BEFORE = r" *(?:(?:env|exec|nice|nohup|setsid|stdbuf|sudo|time|timeout)(?: -\S{1,80}| \d\S{0,20}){0,9} +){0,4}"
+_TOOLS = (
+    r"(?:\S{0,200}/)?(?:aws|awk|cat|cp|curl|dd|du|emacs|find|git|grep|gzip|head|hf|htop|huggingface-cli|journalctl|jq|"
+    r"k9s|kill|kubectl|less|lnav|more|mv|nano|nvcc|oc|pgrep|pip|pkill|py-spy|pytest|rclone|rg|rm|rsync|scp|sed|sort|ssh|"
+    r"stern|tail|tar|tee|top|vim?|watch|wc|wget|zcat|zgrep|zstd|uv +pip|"
+    r"(?:docker|nerdctl|podman)(?: +compose)? +"
+    r"(?:attach|build|cp|events|exec|inspect|load|logs|ps|pull|push|save|stats))"
 )
+_BESIDE = r".{0,300}?-m +sgl(?:ang\.(?:bench|check_env|eval|profiler|test)|ang_router(?!\.launch_server)|[_.-]eval)"
+_SERVER = r"(?:-m +sglang\.launch_server|(?<!\S)sglang +serve)\b"
+_COMMAND = (
+    rf"(?!{_BEFORE}{_TOOLS}(?: |$))(?!{_BESIDE})"
+    rf"(?:[^'\"={{}}]{{0,200}}(?<!backend )(?<!engine )\bsgl|.{{0,300}}?{_SERVER})"
+)
+COMMAND = r"(?P<command>.*\bsgl.*)"
 _BASH = r"[\w./-]{1,80} ?: ?[^\W\d][\w.]{0,20} ?\d+ ?: +\d+ (?P<what>[^\s'\"={}\d][^'\"={}\d]{1,40}?) {2,}" + COMMAND
 # What it writes below whatever the server wrote last, that is no more of an exception's message.
 BELOW = (
     r"(?:srun|slurmstepd(?:-[\w.-]{1,80})?): |(?:OOM)?Killed$|Command terminated by signal \d|"
     r"[\w./-]{1,80}: line \d+: +\d+ (?:Killed|Terminated|Aborted|Segmentation fault|Bus error) |"
     r"[\w.-]{1,80} exited with code \d{1,3}$|PM2 +(?:log:|\|) |"
-    r" *(?:Last State: +Terminated|Reason: +OOMKilled)$"
+    r" *(?:Last State: +Terminated|Reason: +OOMKilled)$|make(?:\[\d+\])?: \*\*\* |Aborting on container exit|"
+    r"(?:\x1b\S* ?|\^C)?Gracefully [Ss]topping\.\.\.| ?(?:\S +)?Container [\w.-]{1,80} +Stopp(?:ing|ed)\b"
 )
 _SLURM = r"(?:\[[\d:T. -]{8,40}\] )?(?:srun|slurmstepd(?:-[\w.-]{1,80})?): (?:error: )?"
 # What is called after the server it stands beside bears its own name behind SGLang's; before that stands the project's.
 _OTHERS = (
-    r"(?![\w./:-]{0,80}(?<![a-z])(?:bench(?:mark)?|cache|client|dashboard|db|exporter|grafana|init|loadgen|metrics|nginx|"
-    r"otel|postgres|prometheus|proxy|redis|sidecar|ui|web|webui)(?![a-z]))"
+    r"(?![\w./:-]{0,80}(?<![a-z])(?:bench(?:mark)?|cache|client|dashboard|db|download(?:er)?|eval|exporter|"
+    r"grafana|init|loadgen|metrics|monitor(?:ing)?|nginx|otel|postgres|prom|prometheus|proxy|redis|router|setup|sidecar|"
+    r"ui|web|webui)(?![a-z]))"
 )
 _NAME = rf"[\w./:-]{{0,80}}sgl{_OTHERS}[\w./:-]{{0,80}}"
 # As in engine.signs: anchor, expression, what to make of it. An anchor with one of `gate.PIECES` in it costs no search.
@@ -125,8 +145,13 @@ LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] 
         _task,
     ),
     ("error: *** ", _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON .* DUE TO TIME LIMIT", _as(LIMIT)),
-    ("error: *** ", _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,200} CANCELLED AT \S+ \*\*\*$", _only(STOP)),
+    (
+        "error: *** ",
+        _SLURM + r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,200} CANCELLED AT \S+(?: DUE TO PREEMPTION)? \*\*\*$",
+        _only(STOP),
+    ),
     ("srun: forcing job", r"srun: forcing job termination", _only(STOP)),
+    ("container exit", r"Aborting on container exit\.\.\.", _only(STOP)),
     ("racefully ", r"(?:\x1b\S* ?|\^C)?Gracefully [Ss]topping\.\.\.", _only(STOP)),
     (
         "Stopping ",
