@@ -135,6 +135,22 @@ def test_the_end_of_a_record_ends_the_message_of_its_exception(name, stamped):
     assert crash.outcome is Outcome.FATAL
 
 
+@pytest.mark.parametrize(
+    ("joint", "chain"),
+    [
+        ("During handling of the above exception, another exception occurred:", ["RuntimeError"]),
+        ("The above exception was the direct cause of the following exception:", ["KeyError", "RuntimeError"]),
+    ],
+)
+def test_a_chain_goes_on_in_the_next_record(joint, chain):
+    """Collectors that put a traceback's lines together end a record where its exception is told."""
+    after = f"\n{joint}\n\n{BELOW.replace('KeyError: 7', 'RuntimeError: the scheduler gives up')}"
+    records = [*(said.text for said in story.starting()), f"{LEAD}\n{BELOW}", after, END]
+    (crash,) = crashes_of("".join(json.dumps({"msg": text}) + "\n" for text in records).encode())
+    assert [link.exception for link in crash.root.chain] == chain
+    assert len(chain) == 2 or "while KeyError was being handled" in crash.root.why
+
+
 def test_a_traceback_of_which_each_line_is_a_record_goes_on():
     lines = [*(said.text for said in story.starting()), LEAD, *BELOW.split("\n"), "of two lines", END]
     (crash,) = crashes_of("".join(json.dumps({"log": f"{text}\n"}) + "\n" for text in lines).encode())

@@ -199,10 +199,11 @@ class Lanes(Writers):
             if lane.pid == pid and lane.body is not None:
                 lane.body.damaged = True
 
-    def record_over(self, since: int) -> list[Report]:
-        """A record of several lines is, the first of which came after `since`: so is what was raised within it."""
-        whole = [lane for lane in self._open if lane.body is not None and lane.body.start > since]
-        return [report for lane in whole if not self._reading(lane) for report in self._ended(lane)]
+    def record_over(self, since: int) -> None:
+        """A record of several lines is, the first of which came after `since`: so are the messages it ends with."""
+        for lane in self._open:
+            if lane.fed > since and isinstance(lane.body, Traceback) and not lane.body.waiting:
+                lane.body.sealed = True
 
     def finish(self) -> list[Report]:
         """All input is read: what is open is over."""

@@ -132,8 +132,7 @@ class Run(Invocation):
         since = self.lanes.serial
         events = [event for line in lines for event in self.feed(line)]
         if not lines[-1].cut:
-            events += [event for report in self.lanes.record_over(since) for event in self._burst.report(report)]
-            self._half = None if self.lanes.idle else self._half
+            self.lanes.record_over(since)
         return events
 
     def _doubtful(self, lines: list[Line]) -> list[CrashEvent]:

@@ -106,6 +106,7 @@ class Traceback:
         "mix",
         "opened",
         "said",
+        "sealed",
         "serial",
         "source",
         "stage",
@@ -127,6 +128,7 @@ class Traceback:
         self.damaged = False  # a line of it came without its text, or is missing
         self.late = False  # its exception was known only when it was over
         self.said: tuple[str, str, Line, str] | None = None  # the exception, if it stood above its first frame
+        self.sealed = False  # its message ends with the record it stands in; only its chain may go on in the next
         self.headless = False  # its first frames came without a header: what stood above them is missing
         self._parts = [Part()]
         self.at = ""  # the last frame's line
@@ -318,6 +320,9 @@ class Traceback:
             joint = (Joint.INNER if number == "1" else Joint.NEXT) if number.isdigit() else None
             if joint is None:
                 return Fate.TAKEN
+        if joint is None and self.sealed:
+            return self.end()
+        self.sealed = False
         if joint is None and not headed and self._quotes(line, text):
             return Fate.TAKEN
         if joint is None and not headed and self._below(line, text):
