@@ -48,6 +48,12 @@ def test_it_is_judged_as_its_text_would_be():
     assert told(journal((A, [*UP, *story.rank_crash(12_000, 3)[:-1]]))) != [FATAL]
 
 
+@pytest.mark.parametrize("later_by", [12_000, 100_000])
+def test_its_end_may_be_told_long_after_it_failed(later_by):
+    raised, given_up = story.rank_crash(12_000, 3), story.parent_gives_up(12_100)
+    assert told(journal((A, [*UP, *raised, *later(given_up, later_by)]))) == [FATAL]
+
+
 def test_its_next_start_ends_it_and_so_does_a_container_that_takes_its_name():
     again = later(UP, 20_000)
     assert told(journal((A, [*UP, *DIES, *again]))) == [FATAL]

@@ -448,7 +448,7 @@ class Run(Invocation):
         if waits and self._gone():
             self._asked = time
             return False
-        patient = self._burst.harmless and waits
+        patient = waits and (self._burst.harmless or self.contained)  # no manager tells a container's end
         if (self.plain or self._burst.hangs or patient) and not self._worked():
             self._asked = time
             return False
