@@ -37,7 +37,10 @@ _PLAIN = frozenset(
 _COMMON = frozenset(
     [
         *("in", "of", "out", "no", "cuda", "graph", "kernel", "model", "config", "cache", "moe", "attn", "attention"),
-        *("batch", "stream", "fusion"),
+        *("batch", "stream", "fusion", "experts"),
+        # models and generations of GPUs: what is named after them is not one thing
+        *("dpsk", "dsv4", "dsv41", "v4", "inkling", "minimax", "qwen", "qwen4", "qwen35", "m3", "k3", "dsa", "nsa"),
+        *("dspark", "spark", "hopper", "gfx1250"),
     ]
 )
 # Two such words together are no name of one thing.
