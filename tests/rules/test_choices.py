@@ -33,6 +33,37 @@ def test_the_part_that_the_message_names_has_other_kernels(message: str, choice:
     assert other_kernels(crash(link("RuntimeError", message))) == choice
 
 
+@pytest.mark.parametrize(
+    ("place", "choice"),
+    [
+        ("srt/layers/moe/reed.py:run", ("--moe-runner-backend", "triton")),
+        ("srt/layers/quantization/mxfp4_reed_moe.py:apply", ("--moe-runner-backend", "triton")),
+        ("srt/layers/quantization/fp8_reed.py:apply", ("--fp8-gemm-backend", "triton")),
+        ("srt/layers/quantization/quark/nvfp4_reed.py:apply", ("--fp4-gemm-backend", "flashinfer_cutlass")),
+        ("srt/layers/attention/reed_backend.py:forward", ("--attention-backend", "triton")),
+        ("srt/layers/attention/linear/reed.py:forward", ("--linear-attn-backend", "triton")),
+        ("srt/layers/attention/mamba/reed.py:forward", ("--mamba-backend", "triton")),
+        ("srt/layers/attention/vision.py:forward", ("--mm-attention-backend", "triton_attn")),
+        ("srt/layers/attention/dsa/reed.py:forward", None),  # sparse kernels are chosen in other words
+        ("srt/constrained/reed.py:accept", ("--grammar-backend", "xgrammar")),
+        ("srt/lora/reed.py:run", ("--lora-backend", "triton")),
+        ("srt/layers/sampler.py:forward", ("--sampling-backend", "pytorch")),
+        ("srt/models/reed.py:forward", None),
+    ],
+)
+def test_the_part_whose_files_failed_has_other_kernels(place: str, choice: tuple[str, str] | None) -> None:
+    assert other_kernels(crash(link("RuntimeError", "the reed is bent", "srt/models/reed.py:run", place))) == choice
+
+
+def test_the_place_says_more_than_the_words_which_say_more_than_nothing() -> None:
+    made = link("RuntimeError", "no experts", "srt/layers/attention/reed.py:forward")
+    assert other_kernels(crash(made)) == ("--attention-backend", "triton")
+    assert other_kernels(crash(link("RuntimeError", "no experts", "srt/models/reed.py:forward"))) == (
+        "--moe-runner-backend",
+        "triton",
+    )
+
+
 def test_what_is_in_force_is_not_offered_again() -> None:
     made = crash(link("RuntimeError", "attention"), flags={"attention_backend": "'triton'"})
     assert other_kernels(made) == ("--attention-backend", "flashinfer")
@@ -70,6 +101,15 @@ def test_what_a_request_wrote_names_nothing() -> None:
 
     made = crash(link("ValueError", "no such word: 'CUDA out of memory in attention'"), phase=Phase.SERVING)
     assert other_kernels(made) is None
+
+
+def test_what_two_rungs_would_do_alike_is_offered_once(tmp_path: Path) -> None:
+    edit = "edits: [{op: set-flag, name: --disable-cuda-graph}]"
+    rungs = "".join(f"  - {{id: {name}, kind: flag, title: Do, cost: a, confirmed: false, {edit}}}\n" for name in "ab")
+    look = "".join(f"  - {{id: {name}, kind: advice, title: Look, cost: a, confirmed: false}}\n" for name in "cd")
+    write(tmp_path, "lake", rule("{exception: ValueError, message: heron}", f"remedies:\n{rungs}{look}"))
+    (match,) = book(tmp_path).match(crash(link("ValueError", "heron")))
+    assert [one.id for one in match.remedies] == ["a", "c", "d"]
 
 
 def test_a_rung_whose_kernels_nobody_names_is_left_out(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Which other kernels the server can be told to use, where the root's own message names the part that failed; and which
-package outside SGLang that message names.
+"""Which other kernels the server can be told to use for the part that failed, by the files of its traceback or, where
+those tell none, by the words of its message; and which package outside SGLang that message names.
 
 A crash comes in; a flag with a value, or a package as pip takes it, goes out, nothing where the message names none.
 Called by `offer` where a ladder asks for it. A line without its traceback says no more than this. A log is anybody's
@@ -14,6 +14,7 @@ from triage.model import Crash
 from triage.rulebase.catalogue import catalogue
 from triage.rulebase.evidence import own_words
 
+_INNER = 4  # of SGLang's own frames: those further out only called
 _HEAD = 600  # of a message: behind that it quotes other things
 # What messages call a part, the field of its flag, the values that most models and GPUs take, the likeliest first. What
 # is a part of another stands above it.
@@ -51,6 +52,20 @@ _CHOICES = (
     (r"gemm|Gemm|GEMM|[Mm]arlin|thread config", "moe_runner_backend", ("triton",)),
     (r"[Pp]robability tensor|renorm|[Ss]ampling_from|multinomial", "sampling_backend", ("pytorch",)),
 )
+# The files below `sglang/srt/` that hold a part's kernels or call them, and how the row above names it ('': none).
+_FILES = (
+    (r"constrained/", "grammar_backend"),
+    (r"lora/", "lora_backend"),
+    (r"layers/attention/vision", "mm_attention_backend"),
+    (r"layers/attention/(?:fla|linear)/|layers/attention/(?:hybrid_linear|gdn|kda)\w*\.py", "linear_attn_backend"),
+    (r"layers/attention/mamba/|layers/attention/mamba\w*\.py", "mamba_backend"),
+    (r"layers/attention/(?:dsa|nsa|qsa|dsv4|minicpm|minimax)|layers/attention/\w*(?:sparse|deepseek_v4)\w*\.py", ""),
+    (r"layers/attention/|layers/radix_attention\.py", "attention_backend"),
+    (r"layers/moe/|layers/quantization/\w*(?:moe|mxfp4)\w*\.py", "moe_runner_backend"),
+    (r"layers/quantization/(?:\w+/)*\w*(?:nvfp4|fp4|modelopt)\w*\.py", "fp4_gemm_runner_backend"),
+    (r"layers/quantization/(?:\w+/)*\w*fp8\w*\.py", "fp8_gemm_runner_backend"),
+    (r"layers/sampler\.py|sampling/", "sampling_backend"),
+)
 _PACKAGES = (
     (r"\b[Ff]lash[Ii]nfer", "flashinfer-python"),
     (r"\b[Dd]eep_?[Gg][Ee][Mm][Mm]", "sgl-deep-gemm"),
@@ -68,14 +83,30 @@ _PACKAGES = (
 
 def other_kernels(crash: Crash) -> tuple[str, str] | None:
     """A flag, as the release spells it, and the value to try: none that the server runs with, or that is refused."""
-    text, flags = _text(crash), crash.context.flags
-    for words, field, values in _CHOICES:
-        if re.search(words, text):
-            now = flags.get(field, "").strip("'\"")
-            left = (one for one in values if one != now and not re.search(rf"(?i)\b{one}\b", text))
-            value, name = next(left, None), catalogue().setting(field, values[0], crash.context.sglang_version)
-            return (name, value) if name and value else None
-    return None
+    text, field = _text(crash), _field(crash)
+    if not field:
+        return None
+    now = crash.context.flags.get(field, "").strip("'\"")
+    values = next(values for _, known, values in _CHOICES if known == field)
+    left = (one for one in values if one != now and not re.search(rf"(?i)\b{one}\b", text))
+    value, name = next(left, None), catalogue().setting(field, values[0], crash.context.sglang_version)
+    return (name, value) if name and value else None
+
+
+def _field(crash: Crash) -> str:
+    """How `server_args=` calls the choice of kernels for the part that failed; '' where there is none."""
+    inner: list[str] = []
+    for link in crash.root.chain:
+        for frame in reversed(link.frames):
+            _, ours, file = frame.path.replace("\\", "/").rpartition("sglang/srt/")
+            if ours:
+                inner.append(file)
+    for file in inner[:_INNER]:
+        for files, field in _FILES:
+            if re.match(files, file):
+                return field
+    text = _text(crash)
+    return next((field for words, field, _ in _CHOICES if re.search(words, text)), "")
 
 
 def named_package(crash: Crash) -> str:

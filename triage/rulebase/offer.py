@@ -71,6 +71,7 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
         captures["outside"] = outside(crash)
     said = (text for text in ladder if _has_name(text, captures))
     remedies = [_remedy(text, crash, captures) for text in sorted(said, key=lambda text: not leads(text, crash))]
+    remedies = _once(remedies)
     remedies = _onward(_with_switches(remedies, crash), crash.context.sglang_version)
     if found := way_back(crash, (edit for remedy in remedies for edit in remedy.edits)):
         back = replace(found[0], title=by_hand(clean(found[0].title)[:200]))
@@ -78,6 +79,18 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     if (other := elsewhere(crash)) is not None:
         remedies = [_first(other), *(_unfit(remedy, other.why) for remedy in remedies)]
     return tuple(sorted(remedies, key=lambda one: one.blocked_by is not None))
+
+
+def _once(remedies: list[Remedy]) -> list[Remedy]:
+    """Without a rung that does what one before it does: two ways to name a part may name the same."""
+    done: set[tuple[Edit, ...]] = set()
+    kept = []
+    for remedy in remedies:
+        if remedy.edits and remedy.edits in done:
+            continue
+        done.add(remedy.edits)
+        kept.append(remedy)
+    return kept
 
 
 def _with_switches(remedies: list[Remedy], crash: Crash) -> list[Remedy]:
