@@ -128,6 +128,12 @@ def test_any_rule_offers_it_behind_its_first_rung(tmp_path: Path) -> None:
     assert offered(tmp_path, made) == ["one", "switch-sglang-topk-transform-512-torch", "two"]
 
 
+def test_it_goes_before_a_release_that_nobody_tried(tmp_path: Path) -> None:
+    ladder = LADDER.replace("kind: advice, title: One", "kind: upgrade, versions: sglang, title: One")
+    made = crash(link("RuntimeError", "no heron", "layers/lake.py:topk_transform_512"))
+    assert offered(tmp_path, made, ladder)[0] == "switch-sglang-topk-transform-512-torch"
+
+
 def test_a_ladder_that_names_the_variable_is_left_alone(tmp_path: Path) -> None:
     ladder = LADDER.replace("title: Two", "title: SGLANG_TOPK_TRANSFORM_512_TORCH=1")
     made = crash(link("RuntimeError", "no heron", "layers/lake.py:topk_transform_512"))

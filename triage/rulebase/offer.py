@@ -42,7 +42,8 @@ def offer(ladder: tuple[RemedyText, ...], crash: Crash, captures: Mapping[str, s
     failed in `outside`, the ranks that never came to a collective `missing` (`silent` only where they are known); what
     the log itself guesses, `meant`, may be captured. A rung that is called after what the log does not tell is left
     out, but where its edit needs that; one that `leads` goes before the others.
-    The variables that decide whether the code which failed runs are rungs of any rule, behind its first.
+    The variables that decide whether the code which failed runs are rungs of any rule, behind its first
+    (before it, where that is a release on a guess).
     Where the flags differ from the unit's last good run, the way back is a rung too. Where the cause lies elsewhere, a
     rung that says so goes before all, and of the others only those fit that look at the machine. What other servers
     have to follow is left to people, without its edits."""
@@ -94,10 +95,12 @@ def _once(remedies: list[Remedy]) -> list[Remedy]:
 
 
 def _with_switches(remedies: list[Remedy], crash: Crash) -> list[Remedy]:
-    """Behind what is confirmed, and behind the first rung in any case; a variable that the ladder has is left to it."""
+    """Behind what is confirmed, and behind the first rung, unless that is to move to some other version on a guess; a
+    variable that the ladder has is left to it."""
     mentioned = " ".join((*(one.title for one in remedies), *(edit.name for one in remedies for edit in one.edits)))
     extra = [_remedy(text, crash, {}) for text in switches(crash) if text.edits[0].names[0] not in mentioned]
-    at = next((at for at, one in enumerate(remedies) if not one.confirmed and at), len(remedies))
+    guessed = bool(remedies) and remedies[0].kind in ("upgrade", "downgrade") and not remedies[0].confirmed
+    at = next((at for at, one in enumerate(remedies) if not one.confirmed and (at or guessed)), len(remedies))
     return [*remedies[:at], *extra, *remedies[at:]]
 
 
