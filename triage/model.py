@@ -281,6 +281,7 @@ class Context:
     stopping: int | None = None  # time of the manager's 'Stopping' entry: a requested stop
     good: Mapping[str, str] | None = None  # flags and 'sglang_version' of the unit's last run that came up
     ended: Ended | None = None  # the invocation is over
+    front: int | None = None  # pid of the process that takes the requests
 
     @property
     def changes(self) -> tuple[tuple[str, str | None, str | None], ...] | None:

@@ -33,6 +33,12 @@ def again(lines, ms):
     return [replace(said, ms=said.ms + ms, run=NEXT) for said in lines]
 
 
+def hanging(count):
+    text = "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. tic start time: 0"
+    times = range(60_000, 60_000 + count * 30_000, 30_000)
+    return [*story.serving(11_000, 1), *(Said(f"[{story.stamp(ms)}] {text}", story.MAIN, ms) for ms in times)]
+
+
 LIMIT = Said(f"{story.UNIT}: Start request repeated too quickly.", 1, 30_000)
 STORIES = {
     "nothing but the end": [START, *late("timeout")],
@@ -45,6 +51,8 @@ STORIES = {
         *[START, *late("timeout")],
         *again([*story.starting(1), *story.rank_crash(12_000, 3), *story.unit_failed(12_400)], 4_010_000),
     ],
+    "a hang": [*story.starting(1), *hanging(9), *story.unit_failed(400_000)],
+    "a rank that the unit outlives": [*story.starting(2), *story.rank_crash(12_000, 1), *hanging(1)],
     "a start limit": [START, *story.unit_failed(20_000), LIMIT, replace(story.unit_failed(30_000)[1])],
 }
 

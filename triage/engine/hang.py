@@ -50,6 +50,11 @@ class Hang:
         self._until: int | None = None  # no longer than this
         self.expecting = False  # a step would matter now
 
+    @property
+    def counting(self) -> bool:
+        """Some have failed, and it is not told yet."""
+        return self._since is not None and not self._told
+
     def work(self, *, step: bool = False) -> None:
         """A step was made, a request answered; a rank wrote something. `step`: no one that sleeps does that."""
         self._counts, self._since, self._told, self.expecting = [0, 0], None, False, False

@@ -130,6 +130,7 @@ class Invocation:
     @property
     def idle(self) -> bool:
         quiet = self.ending.at is None and not self.lanes.waiting and not self._records.waiting
+        quiet = quiet and not self._hang.counting  # what has been counted is in no context
         return quiet and self._burst.empty and not self._verdict.pending
 
     @property
@@ -176,6 +177,7 @@ class Invocation:
         """Another process knew that of it."""
         self.progress = self._burst.progress = Progress(context)
         self.lanes.whole = True
+        self.lanes.recall(context.front)
         ended = context.ended
         if ended is not None:
             self.ending = self._burst.ending = Ending.of(ended)
@@ -185,8 +187,7 @@ class Invocation:
         """For `resume`. A crash with a root of its own is not carried along: a late result changes little."""
         late = None if self._late is None or (self._late[1] is not None and not self._late[2]) else self._late
         ended = self.ending.told(late[1] if late is not None else None, settled=late is None)
-        context = self.progress.context()
-        return context if ended is None else replace(context, ended=ended)
+        return replace(self.progress.context(), ended=ended, front=self.lanes.front)
 
     def after(self, other: Invocation) -> None:
         """The unit was started again: this run comes after that one."""

@@ -19,7 +19,7 @@ from triage.engine.lines import Parsed
 from triage.engine.mixing import Mixing
 from triage.engine.tracebacks import ABOVE, TORN, Fate, Stage, Traceback
 from triage.engine.tracelines import FRAME, announced, exception_line, frame_match, header_lead, quotes
-from triage.engine.writers import Writers
+from triage.engine.writers import MAX_PIDS, Writers
 from triage.model import Line
 
 MAX_LANES = 512
@@ -129,7 +129,7 @@ class Lanes(Writers):
         """Whether a traceback took the line, and the news."""
         self.serial += 1
         text, rank = parsed.text, parsed.rank
-        if pid is not None and len(self._pids) < 4096:
+        if pid is not None and len(self._pids) < MAX_PIDS:
             self._pids.add(pid)
         if rank is not None and not rank.startswith("rank"):
             if pid is not None and len(self._ranks) < 4096:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+MAX_PIDS = 4096
+
 
 @dataclass(slots=True)
 class Writers:
@@ -58,6 +60,10 @@ class Writers:
     def meet(self, pid: int | None) -> None:
         """The process that takes the requests is this."""
         self.front, self._fronted = pid, len(self._pids)
+
+    def recall(self, front: int | None) -> None:
+        """Another process met it. Which others there are is not known: who wrote since are not all."""
+        self.front, self._fronted = front, MAX_PIDS
 
     @property
     def apart(self) -> bool:

@@ -52,6 +52,7 @@ def context_text(context: Context) -> str:
             "answered": context.answered,
             "pace": [[one.running, one.samples, one.speed, one.accepted] for one in context.pace],
             "stopping": context.stopping,
+            "front": context.front,
             "good": None if context.good is None else dict(context.good),
             **({} if context.ended is None else {"ended": _told(context.ended)}),
         }
@@ -69,6 +70,7 @@ def context_value(text: str) -> Context:
         answered=document.get("answered", 0),
         pace=tuple(Pace(*values) for values in document.get("pace", ())),
         stopping=document["stopping"],
+        front=document.get("front"),
         good=document.get("good"),  # written by an older release it has none
         ended=_read(Ended, document["ended"]) if "ended" in document else None,
     )
