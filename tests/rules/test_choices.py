@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.rules.crashes import book, crash, link, rule, write
+from tests.rules.test_shipped import NEVER_SET, ONLY_AS
 from triage.rulebase.catalogue import catalogue
 from triage.rulebase.choices import _CHOICES, named_package, other_kernels
 
@@ -21,7 +22,7 @@ from triage.rulebase.choices import _CHOICES, named_package, other_kernels
         ("fp8 gemm of herons", ("--fp8-gemm-backend", "triton")),
         ("nvfp4 reeds in gemm", ("--fp4-gemm-backend", "flashinfer_cutlass")),
         ("the vision attention of herons", ("--mm-attention-backend", "triton_attn")),
-        ("the grammar of herons", ("--grammar-backend", "xgrammar")),
+        ("the grammar of herons", None),  # another would take other grammars
         ("LoRA herons", ("--lora-backend", "triton")),
         ("causal_conv1d of herons", ("--linear-attn-backend", "triton")),
         ("a mamba heron", ("--mamba-backend", "triton")),
@@ -45,7 +46,7 @@ def test_the_part_that_the_message_names_has_other_kernels(message: str, choice:
         ("srt/layers/attention/mamba/reed.py:forward", ("--mamba-backend", "triton")),
         ("srt/layers/attention/vision.py:forward", ("--mm-attention-backend", "triton_attn")),
         ("srt/layers/attention/dsa/reed.py:forward", None),  # sparse kernels are chosen in other words
-        ("srt/constrained/reed.py:accept", ("--grammar-backend", "xgrammar")),
+        ("srt/constrained/reed.py:accept", None),
         ("srt/lora/reed.py:run", ("--lora-backend", "triton")),
         ("srt/layers/sampler.py:forward", ("--sampling-backend", "pytorch")),
         ("srt/models/reed.py:forward", None),
@@ -80,6 +81,8 @@ def test_each_value_is_one_that_a_release_takes() -> None:
         name = catalogue().setting(field, values[0], None)
         assert name is not None, field
         assert all(catalogue().takes(name, value) for value in values), field
+        assert set(values) <= ONLY_AS.get(name, set(values)), field
+        assert name not in NEVER_SET
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from triage.rulebase.evidence import own_words
 _INNER = 4  # of SGLang's own frames: those further out only called
 _HEAD = 600  # of a message: behind that it quotes other things
 # What messages call a part, the field of its flag, the values that most models and GPUs take, the likeliest first. What
-# is a part of another stands above it.
+# is a part of another stands above it. None that changes what is answered, as the grammars' would.
 _CHOICES = (
-    (r"\b[Gg]rammar|[Xx][Gg]rammar|[Oo]utlines|[Ll]lguidance", "grammar_backend", ("xgrammar", "llguidance")),
     (r"\bLoRA|\b[Ll]ora(?:\b|_)", "lora_backend", ("triton",)),
     (r"\bViT\b|[Vv]ision[ _]?[Aa]tt|\bmm_attention", "mm_attention_backend", ("triton_attn", "sdpa")),
     (
@@ -31,7 +30,7 @@ _CHOICES = (
     (
         r"\bMo[Ee]|\bmoe|_moe|MoE|[Ee]xperts?(?:\b|_)|\btop-?k_(?:ids|weights|output)|DispatchOutput",
         "moe_runner_backend",
-        ("triton", "cutlass"),
+        ("triton",),
     ),
     (
         r"(?i)fp4[^\n]{0,40}(?:gemm|mm\b)|(?:gemm|mm_)[^\n]{0,40}fp4",
@@ -54,7 +53,6 @@ _CHOICES = (
 )
 # The files below `sglang/srt/` that hold a part's kernels or call them, and how the row above names it ('': none).
 _FILES = (
-    (r"constrained/", "grammar_backend"),
     (r"lora/", "lora_backend"),
     (r"layers/attention/vision", "mm_attention_backend"),
     (r"layers/attention/(?:fla|linear)/|layers/attention/(?:hybrid_linear|gdn|kda)\w*\.py", "linear_attn_backend"),
