@@ -151,6 +151,14 @@ def test_a_chain_goes_on_in_the_next_record(joint, chain):
     assert len(chain) == 2 or "while KeyError was being handled" in crash.root.why
 
 
+@pytest.mark.parametrize("records", [[f"{LEAD}: {BELOW}"], [LEAD, BELOW]])
+def test_what_a_collector_put_together_goes_on_in_the_next_record(records):
+    """It ends a record where an exception is told: the rest of the message comes as records of its own."""
+    said = [*(said.text for said in story.starting()), *records, "of two lines", END]
+    (crash,) = crashes_of("".join(json.dumps({"log": f"{text}\n"}) + "\n" for text in said).encode())
+    assert (crash.root.cause.exception, crash.root.cause.message) == ("KeyError", "7\nof two lines")
+
+
 def test_a_traceback_of_which_each_line_is_a_record_goes_on():
     lines = [*(said.text for said in story.starting()), LEAD, *BELOW.split("\n"), "of two lines", END]
     (crash,) = crashes_of("".join(json.dumps({"log": f"{text}\n"}) + "\n" for text in lines).encode())

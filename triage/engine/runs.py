@@ -25,7 +25,7 @@ from triage.engine.manager import KERNEL_WORDS, Word, dumped, read_kernel
 from triage.engine.milestones import STARTS, STOP_TEXTS, Progress, milestone
 from triage.engine.roles import AFTER
 from triage.engine.starters import Starter
-from triage.engine.tracelines import stack_line
+from triage.engine.tracelines import header_lead, stack_line
 from triage.engine.verdict import PATIENCE
 from triage.model import Change, CrashEvent, Grade, Line, Outcome, Phase, Role
 
@@ -128,10 +128,11 @@ class Run(Invocation):
         return self._read(line, parsed)
 
     def feed_record(self, lines: list[Line]) -> list[CrashEvent]:
-        """One record of several lines: the message of an exception in it ends with it."""
-        since = self.lanes.serial
+        """One record of several lines. Where its logger writes no head before what is said, nothing but its end shows
+        where an exception's message ends; what a collector put together may go on in the next record."""
+        since, first = self.lanes.serial, parse(lines[0].text)
         events = [event for line in lines for event in self.feed(line)]
-        if not lines[-1].cut:
+        if not (lines[-1].cut or first.headed or header_lead(first.text) == ""):
             self.lanes.record_over(since)
         return events
 
