@@ -24,6 +24,7 @@ _MOST = 2
 _INNERMOST = 6  # frames: what lies further out had many parts to choose from
 _HEAD = 600  # of a message: behind that it quotes other things
 _NAME = re.compile(r"(?<![\w.-])\w*[A-Za-z]\w*_\w+|(?<=\.)[a-z]\w*_\w+(?!\w)")
+_SPEED = 0.4  # share of the tokens/s that is left at least: plain kernels in the place of made ones
 _MARK = Mark("catalogue/switches.json", 1, 1)
 # Of these no other kernel is the cure.
 _NO_CODE = frozenset({"OutOfMemoryError", "MemoryError", "KeyboardInterrupt", "UsageError", "CutTraceback"})
@@ -50,8 +51,9 @@ def _rung(variable: str, value: str, name: str) -> RemedyText:
     other = "0" if value == "1" else "1"
     title = f"Take the other path around {name} ({variable}={other})"
     edit = EditText("set-env", (variable,), _MARK, other)
-    cost = "Usually some speed."
-    return RemedyText(f"switch-{variable.lower().replace('_', '-')}", "env", title, cost, False, _MARK, (edit,))
+    cost = "Answers may differ a little: compare some. Usually some speed."
+    name_of_rung = f"switch-{variable.lower().replace('_', '-')}"
+    return RemedyText(name_of_rung, "env", title, cost, False, _MARK, (edit,), speed=_SPEED)
 
 
 def _names(crash: Crash) -> list[str]:
