@@ -50,6 +50,13 @@ def test_the_part_that_the_message_names_has_other_kernels(message: str, choice:
         ("srt/lora/reed.py:run", ("--lora-backend", "triton")),
         ("srt/layers/sampler.py:forward", ("--sampling-backend", "pytorch")),
         ("srt/models/reed.py:forward", None),
+        ("lib/site-packages/deep_ep/reed.py:dispatch", ("--moe-a2a-backend", "none")),
+        ("lib/site-packages/flashinfer/fused_moe/reed.py:run", ("--moe-runner-backend", "triton")),
+        ("lib/site-packages/flashinfer/decode.py:plan", ("--attention-backend", "triton")),
+        ("lib/site-packages/flashinfer/sampling.py:top_k", ("--sampling-backend", "pytorch")),
+        ("lib/site-packages/deep_gemm/reed.py:fp8", ("--fp8-gemm-backend", "triton")),
+        ("lib/site-packages/sgl_kernel/flash_attn.py:run", ("--attention-backend", "triton")),
+        ("lib/site-packages/torch/nn/reed.py:run", None),
     ],
 )
 def test_the_part_whose_files_failed_has_other_kernels(place: str, choice: tuple[str, str] | None) -> None:

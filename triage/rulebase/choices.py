@@ -14,7 +14,8 @@ from triage.model import Crash
 from triage.rulebase.catalogue import catalogue
 from triage.rulebase.evidence import own_words
 
-_INNER = 4  # of SGLang's own frames: those further out only called
+_INNER = 4  # frames of SGLang, or of a package below it: those further out only called
+_BELOW = re.compile(r".*(?:sglang/srt/|-packages/(?!sglang/))(?P<file>.*)")
 _HEAD = 600  # of a message: behind that it quotes other things
 # What messages call a part, the field of its flag, the values that most models and GPUs take, the likeliest first. What
 # is a part of another stands above it. None that changes what is answered, as the grammars' would.
@@ -26,6 +27,7 @@ _CHOICES = (
         "linear_attn_backend",
         ("triton",),
     ),
+    (r"\b[Dd]eep_?[Ee][Pp]\b", "moe_a2a_backend", ("none",)),
     (r"[Mm]amba|\bSSM\b|\bssm_", "mamba_backend", ("triton",)),
     (
         r"\bMo[Ee]|\bmoe|_moe|MoE|[Ee]xperts?(?:\b|_)|\btop-?k_(?:ids|weights|output)|DispatchOutput",
@@ -51,7 +53,8 @@ _CHOICES = (
     (r"gemm|Gemm|GEMM|[Mm]arlin|thread config", "moe_runner_backend", ("triton",)),
     (r"[Pp]robability tensor|renorm|[Ss]ampling_from|multinomial", "sampling_backend", ("pytorch",)),
 )
-# The files below `sglang/srt/` that hold a part's kernels or call them, and how the row above names it ('': none).
+# The files below `sglang/srt/`, or of a package, that hold a part's kernels or call them, and the field of a row above
+# ('': none).
 _FILES = (
     (r"lora/", "lora_backend"),
     (r"layers/attention/vision", "mm_attention_backend"),
@@ -62,7 +65,12 @@ _FILES = (
     (r"layers/moe/|layers/quantization/\w*(?:moe|mxfp4)\w*\.py", "moe_runner_backend"),
     (r"layers/quantization/(?:\w+/)*\w*(?:nvfp4|fp4|modelopt)\w*\.py", "fp4_gemm_runner_backend"),
     (r"layers/quantization/(?:\w+/)*\w*fp8\w*\.py", "fp8_gemm_runner_backend"),
-    (r"layers/sampler\.py|sampling/", "sampling_backend"),
+    (r"layers/sampler\.py|sampling/|flashinfer/sampling\w*\.py", "sampling_backend"),
+    (r"deep_ep/", "moe_a2a_backend"),
+    (r"flashinfer/fused_moe/|(?:sgl_kernel|vllm)/\w*moe\w*\.py|triton_kernels/", "moe_runner_backend"),
+    (r"flashinfer/gemm|deep_gemm/|sgl_kernel/gemm\w*\.py", "fp8_gemm_runner_backend"),
+    (r"flashinfer/\w*(?:decode|prefill|attention|mla|cascade)\w*\.py", "attention_backend"),
+    (r"(?:sgl_kernel/(?:flash_attn|flash_mla|attention)|flash_attn|flash_mla)\b", "attention_backend"),
 )
 _PACKAGES = (
     (r"\b[Ff]lash[Ii]nfer", "flashinfer-python"),
@@ -96,9 +104,8 @@ def _field(crash: Crash) -> str:
     inner: list[str] = []
     for link in crash.root.chain:
         for frame in reversed(link.frames):
-            _, ours, file = frame.path.replace("\\", "/").rpartition("sglang/srt/")
-            if ours:
-                inner.append(file)
+            if place := _BELOW.search(frame.path.replace("\\", "/")):
+                inner.append(place["file"])
     for file in inner[:_INNER]:
         for files, field in _FILES:
             if re.match(files, file):
