@@ -106,6 +106,12 @@ def test_what_nvshmem_says_before_its_process_dies_is_kept_with_the_death(text):
     assert root_of(text).cause.exception == "NvshmemError"
 
 
+@pytest.mark.parametrize("name", ["initscript.cpp", "/a/init.cpp", "bootstrap_db.cpp"])
+def test_a_status_of_another_programs_start_is_none_of_nvshmem(name):
+    lines = "".join(f"{said.text}\n" for said in story.starting())
+    assert crashes_of(f"{lines}{name}:45: non-zero status: 1 retrying\n".encode()) == []
+
+
 # ---------------------------------------------------------------- the kernel's words
 
 

@@ -346,7 +346,8 @@ _LIBRARIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "non-zero status: ",
-        _BEFORE + r"(?:init\.cu|init\w*\.cpp|mem_heap\.cpp|bootstrap\w*\.cpp):(?:\w+:)?\d+: non-zero status: ",
+        _BEFORE + r"(?:\binit\.cu|\bhost/(?:init/init|mem/mem_|bootstrap/bootstrap)\w*\.cpp):(?:\w+:)?\d+: "
+        r"non-zero status: ",
         "NvshmemError",
     ),
     ("Bootstrap ", _BEFORE + r"Bootstrap (?:plugin init failed|unable to load|failed to get symbol)", "NvshmemError"),
