@@ -97,6 +97,7 @@ def test_a_rung_is_offered_only_where_something_is_named(tmp_path: Path) -> None
         (["managers/scheduler.py", "multiplex/herons.py"], "--enable-pdmux"),
         (["mem_cache/storage/lmcache/nest.py"], "--enable-lmcache"),
         (["mem_cache/storage/herons/nest.py"], "--hicache-storage-backend"),
+        (["mem_cache/hicache_storage.py"], "--hicache-storage-backend"),
         (["mem_cache/hiradix_cache.py", "layers/radix_attention.py"], "--enable-hierarchical-cache"),
         (["distributed/device_communicators/pymscclpp.py"], "--enable-mscclpp"),
         (["managers/scheduler.py", "layers/sampler.py"], ""),

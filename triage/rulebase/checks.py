@@ -75,6 +75,7 @@ _PARTS = (
     (r"mem_cache/storage/lmcache/", "enable_lmcache"),
     (r"mem_cache/storage/flexkv/", "enable_flexkv"),
     (r"mem_cache/storage/", "hicache_storage_backend"),
+    (r"mem_cache/hicache_storage\.py", "hicache_storage_backend"),
     (r"mem_cache/unified_memory_pool\.py", "enable_unified_memory"),
     (r"(?:\w+/)*(?:hi\w*radix_cache|memory_pool_host|cache_controller)\.py", "enable_hierarchical_cache"),
     (r"mem_cache/pool_host/", "enable_hierarchical_cache"),
