@@ -512,6 +512,22 @@ def test_a_rung_for_people_says_that_it_is_done_by_hand(tmp_path: Path, kind: st
             {"mem_fraction_static": "0.55"},
             None,
         ),
+        # what the server says of itself bears another name than the flag
+        ("{op: set-flag, name: --ep, value: 8}", {"ep_size": "8"}, "with --ep 8 already"),
+        ("{op: set-flag, name: --ep, value: 8}", {"ep_size": "1"}, None),
+        ("{op: set-flag, name: --tp, value: 4, floor: 4}", {"tp_size": "4"}, "with --tp 4 already"),
+        (
+            "{op: set-flag, name: --fp8-gemm-backend, value: triton}",
+            {"fp8_gemm_runner_backend": "triton"},
+            "with --fp8-gemm-backend triton already",
+        ),
+        (
+            "{op: remove-flag, name: --fp4-gemm-backend}",
+            {"fp4_gemm_runner_backend": "None"},
+            "without --fp4-gemm-backend already",
+        ),
+        # a switch that fills another field may be its opposite
+        ("{op: set-flag, name: --no-lora-strict-loading}", {"lora_strict_loading": "True"}, None),
     ],
 )
 def test_a_rung_that_would_change_nothing_does_not_fit(
@@ -522,6 +538,31 @@ def test_a_rung_that_would_change_nothing_does_not_fit(
     (match,) = book(tmp_path).match(crash(link("AttributeError", "x"), flags=flags))
     (remedy,) = match.remedies
     assert (remedy.blocked_by or "").removeprefix("the server runs ") == (why or "")
+
+
+@pytest.mark.parametrize(
+    ("fit", "flags", "why"),
+    [
+        (
+            "when: {flags: {flag: fp8_gemm_backend, is: triton}}",
+            {"fp8_gemm_runner_backend": "cutlass"},
+            "says otherwise",
+        ),
+        ("when: {flags: {flag: fp8_gemm_backend, is: triton}}", {"fp8_gemm_runner_backend": "triton"}, None),
+        ("requires: --ep", {"ep_size": "None"}, "does not run with --ep"),
+        ("requires: --ep", {"ep_size": "8"}, None),
+        ("conflicts: --ep", {"ep_size": "8"}, "not go together with --ep"),
+    ],
+)
+def test_a_condition_knows_the_name_that_the_server_has_for_a_flag(
+    tmp_path: Path, fit: str, flags: dict[str, str], why: str | None
+) -> None:
+    ladder = "remedies:\n  - {id: it, kind: flag, title: It, cost: None, confirmed: false, " + fit
+    ladder += ", edits: [{op: set-flag, name: --disable-cuda-graph}]}\n"
+    write(tmp_path, "moon", rule("{exception: AttributeError}", "rank: -1\n" + ladder))
+    (match,) = book(tmp_path).match(crash(link("AttributeError", "x"), flags=flags))
+    blocked = match.remedies[0].blocked_by
+    assert blocked is None if why is None else (blocked or "").endswith(why)
 
 
 SHIPPED = Rulebook.load(rule_folders())

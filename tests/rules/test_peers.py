@@ -35,6 +35,7 @@ def offered(folder: Path, edit: str, flags: dict[str, str], kind: str = "flag") 
         (BACKEND, {}, "flag", "on both sides of the pair at once"),
         (PAGE, PAIR, "flag", "on both sides of the pair at once"),
         (ATTENTION, PAIR, "flag", "on both sides of the pair at once"),
+        ("{op: set-flag, name: --data-parallel-size, value: 2}", PAIR, "flag", "on both sides of the pair at once"),
         (GRAPHS, NODES, "flag", "on every node at once"),
         (BUFFERS, NODES, "env", "on every node at once"),
         (LAYOUT, STORAGE, "flag", "with the storage of the host cache emptied, on all servers that share it"),

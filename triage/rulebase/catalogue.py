@@ -209,6 +209,14 @@ class Catalogue:
             self._fields = frozenset(shape["dest"] for shape in self._shapes)
         return self._fields
 
+    def dests(self, name: str) -> tuple[str, ...]:
+        """The fields of `server_args=` that hold the value given to this flag, newest first; one that takes none may be
+        another field turned round, so it has none here."""
+        shapes = [self._shapes[shape] for _, _, shape in reversed(self._flags.get(name, ()))]
+        if not shapes and (longer := self.newest(name)) and longer.takes != "nothing":  # --tp
+            return (longer.dest,)
+        return tuple(dict.fromkeys(shape["dest"] for shape in shapes if shape["takes"] != "nothing"))
+
     def setting(self, field: str, value: str, release: str | None) -> str | None:
         """The flag that gives this field of `server_args=` this value; None where it is none, or a switch that can
         only be turned on and is to be something else."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from triage.model import Crash, Edit, Phase, Remedy
 from triage.never import NEVER_FLAGS
 from triage.rulebase.catalogue import catalogue
-from triage.rulebase.options import NOT_SET, dest
+from triage.rulebase.options import NOT_SET, fields
 
 _MOST = 3  # flags named; of more, most came with something else
 _BEFORE = frozenset({Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE, Phase.WARMUP})
@@ -23,7 +23,7 @@ def way_back(crash: Crash, edits: Iterable[Edit]) -> tuple[Remedy, bool] | None:
     None where the last good run is not known or nothing changed, and, once it served, unless an edit is about it."""
     changes = {name: (before, now) for name, before, now in crash.context.changes or ()}
     release, now = changes.pop("sglang_version", (None, None))
-    about = {dest(edit.name) for edit in edits} & changes.keys()
+    about = {field for edit in edits for field in fields(edit.name) if field in changes} if changes else set()
     if not about and crash.phase not in _BEFORE:
         return None
     if release and now:

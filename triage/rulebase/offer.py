@@ -20,7 +20,7 @@ from triage.rulebase.choices import named_package, other_kernels
 from triage.rulebase.elsewhere import Elsewhere, elsewhere
 from triage.rulebase.evidence import leads
 from triage.rulebase.lastgood import way_back
-from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, within, words
+from triage.rulebase.options import NOT_SET, flag_holds, given, so_already, switched_on, value_of, within, words
 from triage.rulebase.peers import followed
 from triage.rulebase.pins import asked, outside
 from triage.rulebase.releases import covers, release_key
@@ -271,7 +271,7 @@ def _blocked(text: RemedyText, crash: Crash, captures: Mapping[str, str]) -> str
     if release and text.kind in ("upgrade", "downgrade") and text.versions and _is_among(release, text.versions):
         return f"sglang {release} is {text.versions.split()[0].removeprefix('sglang')} already"
     for condition in text.flags:
-        if any(name in flags for name in condition.names) and not flag_holds(condition, flags):
+        if any(value_of(name, flags) is not None for name in condition.names) and not flag_holds(condition, flags):
             return f"the server's {words(condition)} says otherwise"
     for flag in text.requires:
         if flags and not given(flag, flags):

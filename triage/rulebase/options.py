@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
+from triage.rulebase.catalogue import catalogue
 from triage.rulebase.rule import EditText, FlagCondition
 
 NOT_SET = frozenset({"", "None", "False", "[]"})
@@ -57,7 +59,7 @@ def switched_on(flags: Mapping[str, str]) -> str:
 
 def so_already(edit: EditText, flags: Mapping[str, str]) -> str | None:
     """Why an edit would change nothing, by what the server said of its flags."""
-    told = [(n, flags[dest(n)]) for n in edit.names if dest(n) in flags]
+    told = [(name, value) for name in edit.names if (value := value_of(name, flags)) is not None]
     if not edit.op.endswith("-flag") or not told:
         return None
     name, value = told[0]
@@ -76,13 +78,27 @@ def so_already(edit: EditText, flags: Mapping[str, str]) -> str | None:
 
 
 def dest(name: str) -> str:
-    """The name of a flag among the server's own arguments."""
+    """The name of a flag among the server's own arguments, as far as its spelling tells."""
     return name.removeprefix("--").replace("-", "_")
+
+
+@lru_cache(1024)  # rules ask for the same few with each crash
+def fields(name: str) -> tuple[str, ...]:
+    """A flag's names there: its own, then what releases call it (`--ep`: ep, ep_size, expert_parallel_size)."""
+    return (dest(name), *catalogue().dests("--" + dest(name).replace("_", "-")))
+
+
+def value_of(name: str, flags: Mapping[str, str]) -> str | None:
+    """What the server said of a flag, under whichever name."""
+    own = flags.get(dest(name))
+    if own is not None or not flags:
+        return own
+    return next((flags[field] for field in fields(name) if field in flags), None)
 
 
 def within(edit: EditText, flags: Mapping[str, str]) -> str | None:
     """Why a value that goes one way only is left alone, by what the server said of its flags; -1 is 'without one'."""
-    value = flags.get(dest(edit.names[0]), "")
+    value = value_of(edit.names[0], flags) or ""
     if not _NUMBER.fullmatch(value):
         return None
     low = edit.floor is not None and float(value) >= edit.floor
@@ -92,7 +108,7 @@ def within(edit: EditText, flags: Mapping[str, str]) -> str | None:
 
 def flag_holds(condition: FlagCondition, flags: Mapping[str, str]) -> bool:
     """Does one of the condition's flags fulfil it?"""
-    known = [flags[name] for name in condition.names if name in flags]
+    known = [value for name in condition.names if (value := value_of(name, flags)) is not None]
     return any(_fulfils(condition, value) for value in known) if known else condition.or_unknown
 
 
@@ -112,7 +128,7 @@ def _fulfils(condition: FlagCondition, value: str) -> bool:
 
 
 def given(flag: str, flags: Mapping[str, str]) -> bool:
-    return flags.get(dest(flag), "") not in NOT_SET
+    return (value_of(flag, flags) or "") not in NOT_SET
 
 
 def words(condition: FlagCondition) -> str:

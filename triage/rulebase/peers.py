@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from triage.model import Edit
-from triage.rulebase.options import dest
+from triage.rulebase.options import dest, fields
 from triage.rulebase.rule import EditText
 
 BOTH_SIDES = "on both sides of the pair at once"
@@ -24,7 +24,6 @@ _HANDED_OVER = frozenset(  # how a KV cache lies, and over how many ranks
         "kv_cache_dtype",
         "dtype",
         "tp_size",
-        "tp",
         "pp_size",
         "dp_size",
         "enable_dp_attention",
@@ -48,14 +47,14 @@ def followed(edits: Iterable[Edit], flags: Mapping[str, str], *, told: bool) -> 
     """Where the others have to change with it, None where there are none. `told`: the value is what the log says of the
     other side, which this one shall have too."""
     edits = tuple(edits)
-    changed = {dest(edit.name) for edit in edits if edit.op.endswith("-flag")}
-    if _PROTOCOL & changed:
+    changed = {edit.name for edit in edits if edit.op.endswith("-flag")}
+    if any(dest(name) in _PROTOCOL for name in changed):
         return BOTH_SIDES
-    if flags.get("disaggregation_mode", "").strip("'\"") in _SIDES and _HANDED_OVER & changed and not told:
+    if flags.get("disaggregation_mode", "").strip("'\"") in _SIDES and _among(_HANDED_OVER, changed) and not told:
         return BOTH_SIDES
     if _several(flags) and (changed or any(_joint(edit) for edit in edits)):
         return EVERY_NODE
-    if flags.get("hicache_storage_backend", "None").strip("'\"") not in ("", "None") and _STORED & changed:
+    if flags.get("hicache_storage_backend", "None").strip("'\"") not in ("", "None") and _among(_STORED, changed):
         return STORAGE
     return None
 
@@ -63,6 +62,10 @@ def followed(edits: Iterable[Edit], flags: Mapping[str, str], *, told: bool) -> 
 def always(edits: Iterable[EditText]) -> str | None:
     """The same for a rung as its rule has it: where it has to be carried out whatever server it is for."""
     return followed((Edit(edit.op, name) for edit in edits for name in edit.names), {}, told=False)
+
+
+def _among(wanted: frozenset[str], names: set[str]) -> bool:
+    return any(not wanted.isdisjoint(fields(name)) for name in names)
 
 
 def _several(flags: Mapping[str, str]) -> bool:
