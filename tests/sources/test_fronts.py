@@ -10,6 +10,7 @@ from tests.crashes.scanning import crashes_of
 from triage.engine.assemble import Assembler
 from triage.engine.gate import Gate
 from triage.model import Outcome
+from triage.sources.fronts import front
 from triage.sources.stream import StreamSource
 
 FRONTS = {
@@ -62,6 +63,36 @@ def test_it_tells_whose_a_line_is(form):
     (crash,) = crashes_of(story.as_text(story.interleaved(said)))
     name = {"x ({}) ": "x-b", "app=x pod={} ": "x-b"}.get(form, "b")
     assert (crash.unit, crash.outcome, crash.grade.value) == (name, Outcome.FATAL, "complete")
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "app=sglang seq={} ",
+        "timestamp=2026-11-29T12:00:{:02}Z app=sglang ",
+        '{{app="sglang", offset="{}20"}} ',
+        '{{app="sglang", trace_id="97b750923ceb3{:03x}"}} ',
+        "n={} ",
+        "({}) ",
+    ],
+)
+def test_a_number_that_differs_from_line_to_line_is_nobodys_name(front):
+    lines = PLAIN.decode().splitlines()
+    data = "".join(f"{front.format(at)}{line}\n" for at, line in enumerate(lines)).encode()
+    (plain,), (crash,) = crashes_of(PLAIN), crashes_of(data)
+    assert (crash.root.cause, crash.root.rank, crash.grade) == (plain.root.cause, "TP1", plain.grade)
+    assert crash.context.flags == plain.context.flags
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("app=x pid={} ", "x-7"), ("pod=llm-{} ", "llm-7"), ("(llm-{}) ", "llm-7"), ("n={} app=x ", "x")]
+)
+def test_a_name_that_differs_is_one(form, name):
+    """As many writers as lines at the beginning."""
+    line = "[2026-11-29 12:00:00] Load weight begin."
+    found = front("".join(f"{form.format(at)}{line}\n" for at in range(70)).encode())
+    assert found is not None
+    assert found.off(f"{form.format(7)}{line}".encode()) == f"{name} | {line}".encode()
 
 
 def test_what_a_line_itself_begins_with_is_its_own():

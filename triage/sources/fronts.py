@@ -2,14 +2,16 @@
 
 In come the bytes of a text, out go the same with compose's 'name | ' (or a syslog head that holds no data) in place of
 '{app="sglang", pod="llm-0"} ', 'app=sglang ', '(sglang) ', 'llm-0 (sglang) '. Called by `sources.stream`. A form is
-taken off only where nearly each of the text's first lines has it: in a single line such words are its own. It must not
-know what stands before a line without these signs: that is the work of `engine.lines` and `engine.margin`.
+taken off only where nearly each of the text's first lines has it: in a single line such words are its own. A number
+that is another in nearly each of them (a place, a time, an id) is nobody's name. It must not know what stands before a
+line without these signs: that is the work of `engine.lines` and `engine.margin`.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from triage.engine.lines import parse
 from triage.engine.tracelines import HEADER
@@ -32,35 +34,65 @@ _DATA = re.compile(  # RFC 5424's data, between its head and the message
 )
 _PAIR = re.compile(rb"(?P<name>[\w.-]+)=(?P<value>" + _VALUE + rb")")
 _ASIDE = frozenset({b"level", b"detected_level", b"severity", b"stream", b"filename", b"logstream", b"time", b"ts"})
+_TELLING = frozenset({b"pid", b"tid", b"rank", b"local_rank", b"process", b"thread", b"worker"})  # numbers all the same
+_COUNTED = re.compile(rb'"?(?:\d+(?:\.\d+)?|\d{4}-\d\d-\d\d[\dT :.+Z-]*|[0-9a-f]{4}[0-9a-f-]{8,})"?')
+_ENOUGH = 8  # lines, to say that something differs in nearly each
 _HEAD = re.compile(r".{1,200}?\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d")
+
+
+class Front(NamedTuple):
+    """What stands before each line."""
+
+    form: re.Pattern[bytes]
+    aside: frozenset[bytes]  # pairs that name nobody; b"": what stands in brackets does not
+
+    def off(self, data: bytes) -> bytes:
+        """Lines with whose they are, as compose says it, in its place."""
+        return self.form.sub(lambda match: _known(match, self.aside), data)
 
 
 class Fronted:
     """The text's bytes by line or block, as `Bytes` gives them, in a form that the engine knows."""
 
-    def __init__(self, data: Bytes, form: re.Pattern[bytes]) -> None:
+    def __init__(self, data: Bytes, form: Front) -> None:
         self._data = data
         self._form = form
 
     def line(self) -> bytes | None:
         """The next line without its end."""
         line = self._data.line()
-        return None if line is None else self._form.sub(_known, line, count=1)
+        return None if line is None else self._form.off(line)
 
     def block(self) -> bytes | None:
         """Whole lines, each with its end."""
         block = self._data.block()
-        return None if block is None else self._form.sub(_known, block)
+        return None if block is None else self._form.off(block)
 
 
-def front(head: bytes) -> re.Pattern[bytes] | None:
+def front(head: bytes) -> Front | None:
     """The form of what stands before each line of a text that begins so; None: none of these does."""
     lines = _first(head)
     for form in (*_FORMS, _DATA):
         found = [match for line in lines if (match := form.match(line)) is not None]
         if found and len(found) >= 0.9 * len(lines) and any(_is_log(match) for match in found):
-            return _as_many(form, found)
+            return Front(_as_many(form, found), _ASIDE | _counted(found))
     return None
+
+
+def _counted(found: list[re.Match[bytes]]) -> frozenset[bytes]:
+    """The names whose value is another number in nearly each line."""
+    values: dict[bytes, set[bytes]] = {}
+    for match in found:
+        for name, value in _said(match["front"]):
+            values.setdefault(name, set()).add(value if _COUNTED.fullmatch(value) else b"")
+    most = max(_ENOUGH, 0.9 * len(found))
+    return frozenset(name for name, told in values.items() if len(told - {b""}) >= most) - _TELLING
+
+
+def _said(written: bytes) -> list[tuple[bytes, bytes]]:
+    """Names and values; what stands in brackets has no name."""
+    pairs = [(pair["name"], pair["value"]) for pair in _PAIR.finditer(written)] if b"=" in written else []
+    return pairs or [(b"", written.strip(b"( )"))]
 
 
 def _as_many(form: re.Pattern[bytes], found: list[re.Match[bytes]]) -> re.Pattern[bytes]:
@@ -86,15 +118,14 @@ def _is_log(match: re.Match[bytes]) -> bool:
     return parse(text).headed or HEADER in text
 
 
-def _known(match: re.Match[bytes]) -> bytes:
+def _known(match: re.Match[bytes], aside: frozenset[bytes]) -> bytes:
     written = match["front"]
-    return written + b"- " if match.re is _DATA else _named(written)
+    return written + b"- " if match.re is _DATA else _named(written, aside)
 
 
 @lru_cache(1024)
-def _named(written: bytes) -> bytes:
+def _named(written: bytes, aside: frozenset[bytes]) -> bytes:
     """Whose line it is, as compose says it."""
-    pairs = [pair for pair in _PAIR.finditer(written) if pair["name"] not in _ASIDE]
-    words = b"-".join(pair["value"] for pair in pairs) if b"=" in written else written
-    name = re.sub(rb"[^\w.-]+", b"-", words.strip(b"( )")).strip(b"-_.")
+    words = b"-".join(value for name, value in _said(written) if name not in aside)
+    name = re.sub(rb"[^\w.-]+", b"-", words).strip(b"-_.")
     return name + b" | " if name else b"log | "
