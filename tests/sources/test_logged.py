@@ -67,6 +67,24 @@ def test_an_object_that_holds_no_text_is_told():
     assert batches[-1].notices == ("f: 1 entries could not be read and were left out",)
 
 
+@pytest.mark.parametrize("form", ["{}", '{{"message": {}}}'])
+def test_lines_that_are_lost_to_their_own_quotes_leave_the_crash_cut(form):
+    """A traceback's frames hold quotes, the other lines do not."""
+    data = each(lambda text: form.format(f'"{text}"'))
+    (crash,) = crashes_of(data.encode())
+    assert (crash.root.cause.exception, crash.root.rank, crash.grade.value) == ("AttributeError", "TP2", "cut")
+    (crash,) = crashes_of(
+        (form.format('"so "he" said"') + "\n" + each(lambda text: form.format(json.dumps(text)))).encode()
+    )
+    assert crash.grade.value == "complete"
+
+
+def test_an_object_without_text_cuts_nothing():
+    data = "".join(f'{json.dumps({"message": text})}\n{{"took": 3}}\n' for text in TEXTS)
+    (crash,) = crashes_of(data.encode())
+    assert crash.grade.value == "complete"
+
+
 def test_a_record_of_a_request_stays_one():
     """What a record quotes is taken for no line, whatever wraps it."""
     text = f"[{story.stamp(12_000)}] Receive: obj=GenerateReqInput(text='msg=\"Traceback (most recent call last):\"')"

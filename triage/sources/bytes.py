@@ -24,6 +24,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.undecodable = self.long = self.nulls = self.malformed = 0
+        self.garbled = 0  # of the malformed: no JSON, where a line of text may be lost
         self.broken = ""
         self.empty = False  # journalctl found nothing
         self.unturned = False

@@ -15,6 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import tzinfo
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -256,17 +257,22 @@ _KINDS = (("json", _is_json), ("export", _is_export), ("short", _is_short), ("lo
 
 def read_json(data: Bytes, units: Units, notes: Notes, times: Times) -> Iterator[Line]:
     """`journalctl -o json`, json-seq, json-sse, json-pretty, also as one array: an object a line, or its members a line
-    each; or what `sources.logged` knows; or strings, of a line or of a whole log."""
+    each; or what `sources.logged` knows; or strings, of a line or of a whole log. Behind one that cannot be read a line
+    is cut: what it goes on with may miss that."""
+    missed = 0
     for entry, n in _objects(data, notes):
         if "MESSAGE" not in entry and "__REALTIME_TIMESTAMP" not in entry:
             found = list(records(entry))
             notes.malformed += not found
             for record in found:
-                yield from record_lines(*record, n, times)
+                for line in record_lines(*record, n, times):
+                    yield line if notes.garbled == missed else replace(line, cut=True)
+                    missed = notes.garbled
             continue
         cut = "MESSAGE" in entry and entry["MESSAGE"] is None
         notes.nulls += cut
-        cut = cut or bool(notes.broken)
+        cut = cut or bool(notes.broken) or notes.garbled != missed
+        missed = notes.garbled
         fields = {name: value for name, item in entry.items() if (value := _json_value(item, notes)) is not None}
         yield from _entry(fields, units, cut=cut)
 
@@ -286,6 +292,7 @@ def _objects(data: Bytes, notes: Notes) -> Iterator[tuple[dict[str, Any], int]]:
             found = json.loads(b"[" + raw + b"]")  # a line may hold several
         except (ValueError, RecursionError):
             notes.malformed += 1
+            notes.garbled += 1
             continue
         for entry in found:
             if isinstance(entry, dict):
