@@ -2,7 +2,10 @@
 
 import io
 
+import pytest
+
 from tests.crashes import story
+from tests.crashes.story import Said
 from triage.engine.assemble import Assembler
 from triage.model import Change, Phase
 from triage.sources.stream import StreamSource
@@ -24,6 +27,20 @@ def test_it_is_not_idle_from_a_tracebacks_head_to_the_crashs_end():
     assert not any(quiet for _, quiet in idle[first:])
     events = assembler.tick(story.START + 14_000_000)
     assert [event.change for event in events] == [Change.CLOSED]
+    assert assembler.idle
+
+
+@pytest.mark.parametrize("end", [story.stop_asked(95_000), story.unit_failed(95_000)])
+def test_checks_that_failed_keep_the_cursor_no_longer_than_the_server_is_there(end):
+    text = "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. tic start time: 0"
+    failed = [Said(f"[{story.stamp(ms)}] {text}", story.MAIN, ms) for ms in (60_000, 90_000)]
+    assembler = Assembler()
+    for line in lines_of([*story.starting(), *story.serving(11_000, 1), *failed]):
+        assembler.feed(line)
+    assert not assembler.idle
+    for line in lines_of(end):
+        assembler.feed(line)
+    assembler.tick(story.START + 9_000_000_000)
     assert assembler.idle
 
 

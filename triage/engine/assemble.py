@@ -157,9 +157,7 @@ class Assembler:
                 if group[1]
                 else []
             )
-            plain = line.n is not None
-            run = Run(group, plain=plain, contained=CONTAINER in line.fields)
-            self._runs[group] = run
+            run = self._runs[group] = Run(group, plain=line.n is not None, contained=CONTAINER in line.fields)
             if before:
                 run.after(before[-1])
             if self._gap is not None:

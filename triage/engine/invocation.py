@@ -130,7 +130,8 @@ class Invocation:
     @property
     def idle(self) -> bool:
         quiet = self.ending.at is None and not self.lanes.waiting and not self._records.waiting
-        quiet = quiet and not self._hang.counting  # what has been counted is in no context
+        if self._hang.counting and not self.ended and self.progress.stopping is None:
+            return False  # what has been counted is in no context
         return quiet and self._burst.empty and not self._verdict.pending
 
     @property
