@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.box import Box, Result, wait_for
+from tests.e2e.box import Box, BoxError, Result, wait_for
 from tests.e2e.server import Server, install_standin
 from tests.e2e.wheelhouse import ROOT, wheelhouse
 
@@ -157,7 +157,21 @@ class Installed:
             ready = crashes and (crashes[-1]["closed_at"] or not closed)
             return int(crashes[-1]["incident"]) if ready else None
 
-        return wait_for(f"an incident of {server.name}", look, seconds)
+        try:
+            return wait_for(f"an incident of {server.name}", look, seconds)
+        except BoxError as error:
+            raise BoxError(f"{error}\n{self.health()}") from None
+
+    def health(self) -> str:
+        """What our services and the journal's end say, for a failure that is about none of the test's own lines."""
+        commands = (
+            ["systemctl", "--no-pager", "-l", "status", *SERVICES],
+            ["journalctl", "--no-pager", "-n", "60", "-u", "triage-watch.service"],
+            ["journalctl", "--no-pager", "-n", "60"],
+            ["/usr/local/bin/triage", "doctor"],
+        )
+        said = (self.box.run(argv, check=False) for argv in commands)
+        return "\n".join(one.out + one.err for one in said)
 
     def state(self, incident: int) -> str:
         return str(self.query(f"select state from incident where id = {incident}")[0]["state"])
