@@ -7,13 +7,14 @@ it, as `triage scan` and the engine have no use for these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from triage.frozen import frozen
 from triage.model import AS_SET, EMPTY, Edit, Verify
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitFile:
     """One file of a unit as it lies on disk."""
 
@@ -23,7 +24,7 @@ class UnitFile:
     readers: tuple[str, ...] = ()  # where it is not for all: its group and whom its ACL names, as g:998 and u:997
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Owner:
     """The user whose manager (systemctl --user) runs a unit."""
 
@@ -42,7 +43,7 @@ class Owner:
         return f"/run/user/{self.uid}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unit:
     """A unit as it is: its fragment, then its drop-ins in the order systemd applies them."""
 
@@ -54,7 +55,7 @@ class Unit:
     owner: Owner | None = None  # None: the system's manager runs it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """A remedy worked out for one unit as it is now. Pure data: nothing is changed by having one."""
 
@@ -99,7 +100,7 @@ class StepState(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One step of an action: what, when, with what result."""
 
@@ -120,7 +121,7 @@ class ActionState(StrEnum):
     UNVERIFIED = "unverified"  # in force, applied with --no-verify or --root, or stopped by somebody meanwhile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """What the unprivileged side asks of root. Root believes nothing in it but what it can check itself."""
 
@@ -144,7 +145,7 @@ class Request:
     owner: int | None = None  # uid of the user whose unit it is; None: the system's
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ActionResult:
     """Root's account of one action, rewritten after every step; imported by the unprivileged side."""
 
@@ -159,7 +160,7 @@ class ActionResult:
     kept: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # what root needs to take it up again after a kill
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tried:
     """One remedy that was carried out on a unit, and how that went."""
 

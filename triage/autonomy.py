@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from triage.actionmodel import Level, Plan
+from triage.frozen import frozen
 from triage.ladder import check_evidence, first_plan
 from triage.model import Busy, Pending, Refused, TriageError
 from triage.poison import check_poison
@@ -42,7 +43,7 @@ class Hands(Protocol):
     def stopped(self, unit: str) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     """All that the question "unasked?" depends on, gathered so that it can be answered without looking anywhere."""
 

@@ -11,12 +11,12 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import httpx2
 
 from triage import __version__
+from triage.frozen import frozen
 from triage.model import InputError
 from triage.settings import Settings
 from triage.settings import Webhook as WebhookSettings
@@ -25,7 +25,7 @@ PREFIX = "whsec_"
 KEPT_CHARS = 200  # of an answer that says what is wrong
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One event on its way. `id` and `body` are the same on every try."""
 
@@ -34,7 +34,7 @@ class Message:
     body: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sent:
     """What became of one try. `permanent`: the receiver never wants it. `wait`: it asked for that many seconds."""
 

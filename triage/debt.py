@@ -8,11 +8,11 @@ here: a person says so, and root proves it. Called by `worker` (through `cli`), 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from triage.actionmodel import ActionState
+from triage.frozen import frozen
 from triage.model import TriageError
 from triage.rulebase.releases import release_key
 from triage.rulebase.rule import Rule
@@ -31,7 +31,7 @@ class Hands(Protocol):
     def rollback(self, action: ActionRow, name: str, who: str, *, reason: str = "") -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Debt:
     """One workaround in force."""
 

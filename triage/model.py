@@ -7,10 +7,12 @@ microseconds UTC, as journald gives them. Every other room imports this one; thi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
+
+from triage.frozen import frozen
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -88,7 +90,7 @@ OWNER = "OWNER"  # a field of the lines of a user's unit: the uid of that user
 LOST = "LOST"  # a field of journald's lines: so many entries are missing here, says the source that reads them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """One journal entry, or one line of a file, without its line end.
 
@@ -117,7 +119,7 @@ class Line:
         return time if self.n is None else f"n{self.n}{time}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """Some lines in reading order. `cursor` resumes *after* the last of them; `time` is the source's present."""
 
@@ -208,7 +210,7 @@ class Grade(StrEnum):
     MIXED = "mixed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Frame:
     """One place in a stack."""
 
@@ -221,7 +223,7 @@ class Frame:
         return self.path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Link:
     """One exception of a chain. `frames` outermost first; `frame` is the one that names the place (contracts.md)."""
 
@@ -231,7 +233,7 @@ class Link:
     frames: tuple[Frame, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """What one process (or the kernel, or the manager) reported: a traceback, a fatal line, a kernel line."""
 
@@ -255,7 +257,7 @@ def with_version(flags: Mapping[str, str], version: str | None) -> dict[str, str
     return {**flags, "sglang_version": version} if version else dict(flags)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pace:
     """How fast a server decodes at one load, by its own lines: speeds at other loads say nothing about each other."""
 
@@ -265,7 +267,7 @@ class Pace:
     accepted: float = 0.0  # length of what a draft got accepted; 0 without speculation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What the log of this invocation said before: kept per running invocation, saved with the cursor."""
 
@@ -295,7 +297,7 @@ class Context:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitEnd:
     """How the manager says the invocation ended."""
 
@@ -306,7 +308,7 @@ class UnitEnd:
     requested: bool = False  # a stop job came first
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """An invocation whose end was dealt with. The manager may tell its result hours later (docs/architecture.md)."""
 
@@ -316,7 +318,7 @@ class Ended:
     crash: Crash | None = None  # where that end is all that is known of it; None too where it looked like no failure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crash:
     """One invocation's crash, all ranks together. `id` and `position` are fixed when it opens; the rest is amended."""
 
@@ -357,7 +359,7 @@ class Change(StrEnum):
     CORRECTED = "corrected"  # after it was closed the manager said better how the unit ended
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CrashEvent:
     """What the assembler says: the crash as it is known now, and whether it is new, grown or finished."""
 
@@ -368,7 +370,7 @@ class CrashEvent:
 # ---------------------------------------------------------------- diagnosis
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signature:
     """What makes two crashes the same."""
 
@@ -378,7 +380,7 @@ class Signature:
     parts: tuple[tuple[str, str], ...]  # what went into the key, explained: (name, value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Edit:
     """One change of one thing in a unit. `value`, `floor`, `ceiling` as in contracts.md."""
 
@@ -391,7 +393,7 @@ class Edit:
     takes: str = ""  # what the release says the flag takes: nothing, value, list; '' where that is not known
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verify:
     """How a remedy is proved. None: what the settings (and for `ready_timeout` root's policy) say."""
 
@@ -406,7 +408,7 @@ class Verify:
 AS_SET = Verify()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remedy:
     """One way out of a crash, filled in for it."""
 
@@ -423,7 +425,7 @@ class Remedy:
     known_bad: tuple[tuple[str, str], ...] = ()  # releases in which it makes things worse, and how
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """A rule that means a crash."""
 
@@ -439,7 +441,7 @@ class Match:
     verify: Verify = AS_SET
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Near:
     """A rule that came close to an undiagnosed crash and does not mean it."""
 
@@ -449,7 +451,7 @@ class Near:
     why: tuple[str, ...]  # what was not, in words
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A crash with its name: what `record` stores and every page shows."""
 
@@ -464,7 +466,7 @@ class Finding:
         return self.matches[0].title if self.matches else self.signature.title
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FindingEvent:
     """A crash, named, and what became of it."""
 

@@ -6,14 +6,13 @@ numbers of running requests only: a server with much to do decodes each of them 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from triage.frozen import frozen
 from triage.model import Pace
 
 ENOUGH = 3  # lines at one load
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """`share` of the speed before, `accepted` share of the accepted length; None where nothing can be compared."""
 

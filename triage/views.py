@@ -13,7 +13,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from triage.actionmodel import Owner, Unit
 from triage.actions import asking, durable
 from triage.actions.described import loaded_of, state_of, unit_of
 from triage.actions.spool import Spool
+from triage.frozen import frozen
 from triage.model import Pending, Refused, Unreachable
 from triage.units.flagfile import FlagFile
 from triage.units.processes import Leftover
@@ -33,7 +34,7 @@ MOVING = 3.0  # seconds in which a state holds by itself, and an answer for whoe
 _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     unit: Unit
     loaded: Loaded

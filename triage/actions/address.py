@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from triage.frozen import frozen
 from triage.model import EMPTY, Refused
 from triage.units.flags import as_written, long_name, started, tokens
 from triage.units.launch import ELSEWHERE, ENGINES, NEW_ENVIRONMENT, ROUTERS, Launch
@@ -51,7 +51,7 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"  # where it listens is not known
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Endpoint:
     kind: Kind
     host: str = "127.0.0.1"

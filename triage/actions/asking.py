@@ -15,7 +15,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from triage.actions import durable
 from triage.actions.described import flags_of, loaded_of, plain, said, state_of, unit_of
 from triage.actions.spool import throw_out
 from triage.actions.theirs import Session
+from triage.frozen import frozen
 from triage.model import Refused, TriageError
 from triage.units.dropin import mask_argv, mask_value
 from triage.units.launch import Launch, find, interpreter
@@ -43,7 +44,7 @@ _VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
 _ROOT = ("", "root", "0")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     unit: str
     argv: tuple[str, ...]  # what was started, without --help; secrets masked

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from triage.actionmodel import ActionResult, ActionState, Owner, Request
+from triage.frozen import frozen
 from triage.model import Refused
 from triage.never import NEVER_FLAGS, NEVER_SETTINGS, NEVER_VARIABLES
 from triage.units.edits import Change
@@ -32,7 +32,7 @@ _LIMITS = {
 _HOUR = 3600 * 1_000_000  # microseconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """Allow-lists. A name may be a glob; the pattern must match the whole value."""
 

@@ -14,15 +14,16 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from triage.actions.address import Endpoint, Kind
 from triage.actions.questions import COUNT, EMBEDDINGS, READY, SPEED, Question, question, read
+from triage.frozen import frozen
 
 _LIMIT = 1 << 20  # bytes of an answer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     ok: bool
     text: str

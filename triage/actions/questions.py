@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from triage.frozen import frozen
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 SPEED_TOKENS = 64
@@ -29,7 +30,7 @@ _WORDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     path: str
     body: Mapping[str, Any]  # without the model
@@ -37,7 +38,7 @@ class Question:
     timed: bool = False  # always the same number of tokens: its speed can be compared
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply:
     """What a server said with status 200. `wrong`: why it is no answer, '' where it is one."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from triage.actions.address import Endpoint, Kind, endpoint
 from triage.actions.probe import Answer, healthy, probe, speed
+from triage.frozen import frozen
 from triage.model import Refused, TriageError
 from triage.units.flagfile import config_path, load
 from triage.units.sockets import Ears, command_lines, ears, listeners
@@ -23,7 +24,7 @@ from triage.units.unitfile import Word, expand
 Report = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Seconds. `ready` covers loading weights from a slow disk; `probe` a first JIT compile."""
 

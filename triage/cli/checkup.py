@@ -12,11 +12,11 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from triage.cli.identity import USER, enter
+from triage.frozen import frozen
 from triage.model import Damaged, InputError, TriageError
 from triage.settings import Settings, setting_files
 
@@ -26,7 +26,7 @@ SERVICES = ("triage-watch.service", "triage-worker.service", "triage-web.service
 APPLY = "triage-apply.path"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """One thing that was looked at. `note` is no fault: something works less well, or does not apply here."""
 

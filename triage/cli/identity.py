@@ -14,16 +14,16 @@ import pwd
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from triage import settings as configuration
+from triage.frozen import frozen
 from triage.model import NotPermitted, Unreachable
 
 USER = "triage"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Session:
     """The settings, and who asked: `uid` is the caller's before the change of user, `sudo_uid` who called sudo."""
 

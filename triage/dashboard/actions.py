@@ -7,12 +7,13 @@ process finds what the first try recorded. Called by `forms` and `api`, which ch
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from triage.actionmodel import Plan
 from triage.autonomy import check_same, waiting
 from triage.dashboard.desk import Desk
 from triage.dashboard.problem import Problem
+from triage.frozen import frozen
 from triage.ladder import check_evidence, first_plan
 from triage.model import InputError, Refused
 from triage.poison import check_poison
@@ -58,7 +59,7 @@ class Changed(Refused):
     """The plan is another one than the one that was seen."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """What the asker saw: the unit's files; on a page the drop-in too, which holds the time at which it was shown."""
 

@@ -19,9 +19,9 @@ import re
 import secrets
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from triage.frozen import frozen
 from triage.model import InputError
 
 SESSION_SECONDS = 12 * 3600  # one night shift
@@ -90,7 +90,7 @@ def login_link(host: str, port: int, token: str) -> str:
     return f"http://{shown}:{port}/login?token={token}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Session:
     """A signed-in browser. `csrf` is the word its forms carry."""
 
@@ -98,7 +98,7 @@ class Session:
     csrf: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keeper:
     """Compares tokens and signs sessions. One per process."""
 

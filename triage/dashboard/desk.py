@@ -6,7 +6,7 @@ Made by `create_app`, read by `pages`, `api` and `events`. It holds no request a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from triage.actionmodel import Plan
 from triage.dashboard.auth import Keeper
 from triage.dashboard.render import Templates
+from triage.frozen import frozen
 from triage.rulebase.rule import Rule
 from triage.rulebase.shelf import InForce
 from triage.settings import Settings
@@ -22,7 +23,7 @@ from triage.store import ActionRow, IncidentRow, Store
 MICRO = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitState:
     """One SGLang unit of this machine as the manager has it. `argv` is empty where it cannot be told."""
 
@@ -78,7 +79,7 @@ class Hands(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Desk:
     """Everything a route needs."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 
 from markupsafe import Markup, escape
+
+from triage.frozen import frozen
 
 HEAD = 320  # characters of a line that stand in the page at once
 MOST = 20_000  # characters of a line that are sent at all: a 200 kB server_args line would drown the page
@@ -26,7 +27,7 @@ _HIDDEN = (
 _SPECIAL = re.compile(f"\x1b\\[[0-9;:?]*[@-~]|[{_HIDDEN}]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Folded:
     """A long line in parts: `head` is shown, `rest` opens on demand, `lost` characters are not sent."""
 

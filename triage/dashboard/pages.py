@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -25,6 +24,7 @@ from triage.dashboard.desk import MICRO, Desk
 from triage.dashboard.logtext import flat
 from triage.dashboard.problem import Problem
 from triage.debt import Debt, debts
+from triage.frozen import frozen
 from triage.model import Pending, Refused, Severity, TriageError, Unreachable
 from triage.poison import poison
 from triage.rulebase.rule import Rule, slots
@@ -40,7 +40,7 @@ LOOK_AGAIN = 3  # seconds until a page that waits for an answer comes again
 QUIET_SECONDS = 60  # watch saves its place every few seconds: later than this it is not reading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Status:
     """The footer: is what these pages say still the present?"""
 
@@ -309,7 +309,7 @@ def rule_text(path: Any) -> str:
         return f"# cannot be read now: {error.strerror}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filter:
     """What the list was asked for, cleaned."""
 

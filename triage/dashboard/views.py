@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from triage.actionmodel import ActionState, Step, StepState
 from triage.dashboard.logtext import Folded, flat, fold
 from triage.engine.lines import parse
+from triage.frozen import frozen
 from triage.model import Edit
 from triage.rulebase.rule import Rule
 from triage.store import ActionRow, CrashRow, IncidentRow, IncidentState, ProofState, TimelineRow
@@ -31,7 +31,7 @@ GRADES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """One incident as the list shows it."""
 
@@ -90,7 +90,7 @@ def _fitting(rule: Rule, row: IncidentRow) -> list[str]:
     return [rung.title for rung in rungs if "{" not in rung.title]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvidenceLine:
     n: int  # in its file; in a journal, which numbers none, counted here
     rank: str | None
@@ -118,7 +118,7 @@ def evidence(document: Document) -> tuple[EvidenceLine, ...]:
     return tuple(lines)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoldedFailure:
     role: str
     rank: str | None
@@ -163,7 +163,7 @@ def end_words(document: Document) -> str:
     return " · ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rung:
     """One remedy of the ladder on an incident's page."""
 
@@ -217,7 +217,7 @@ def ladder(remedies: Sequence[Mapping[str, Any]], document: Document, actions: I
     return tuple(rungs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CrashItem:
     n: int
     time: int
@@ -242,7 +242,7 @@ def crash_item(row: CrashRow, current: int) -> CrashItem:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moment:
     time: int
     text: str
@@ -266,7 +266,7 @@ _TONES = {
 _PROOF_TONES = {ProofState.PROVED: "good", ProofState.FAILED: "bad"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ActionView:
     """One action, on its page and in the lists."""
 
@@ -335,7 +335,7 @@ def action_view(row: ActionRow, now: int) -> ActionView:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """What an incident's page says at its top about actions: at most one of the three."""
 
@@ -358,7 +358,7 @@ def standing(actions: Sequence[ActionRow], now: int) -> Standing:
     return Standing()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitItem:
     name: str
     state: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from triage.engine.kinds import peer_lost
+from triage.frozen import frozen
 from triage.model import Crash, Outcome, Phase
 
 _ENDED = (Outcome.FATAL, Outcome.DEGRADED, Outcome.UNKNOWN)
@@ -27,7 +28,7 @@ _TIME_OUT = re.compile(r"Timeout\(ms\)=(?P<ms>\d{1,9})\b|watchdog_timeout=(?P<s>
 _EARLY = (Phase.UNKNOWN, Phase.ARGUMENTS, Phase.LOAD, Phase.MEMORY, Phase.CAPTURE, Phase.WARMUP)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Before:
     """The first crash of a restart loop."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
 from triage.engine.tracebacks import CAUSE, CONTEXT, Traceback
 from triage.engine.tracelines import HEADER, frame_match
+from triage.frozen import frozen
 from triage.model import Line
 
 Step = tuple[
@@ -55,7 +55,7 @@ class _Story:
         return longer
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class _Guess:
     """A story so far, and how many tracebacks stand at each of its steps."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
 from enum import IntEnum
 
+from triage.frozen import frozen
 from triage.model import Role
 
 
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 HANG = "hang"  # the sign of a server that answers nobody: nothing was caused by it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sign:
     """What a line says."""
 

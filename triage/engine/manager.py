@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from triage.engine.kinds import Kind, Sign, signal_word
+from triage.frozen import frozen
 from triage.model import Line, Role, UnitEnd
 
 # ---------------------------------------------------------------- kernel
@@ -148,7 +148,7 @@ _UNIT_TEXT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """What the manager says about a unit: one of the names below and its details."""
 

@@ -11,8 +11,8 @@ it holds.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from triage.frozen import frozen
 from triage.model import Line
 
 MAX_LINES = 500  # that are held; more are read at once, and doubted
@@ -104,7 +104,7 @@ def opens(text: str) -> bool:
     return not (tail[0] in "])},:" and tail[-1] in "])}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quotation:
     """What an exception's message began to quote: a request may go on over lines that look like any others."""
 

@@ -7,11 +7,10 @@ by itself is the business of `engine.signs` and `engine.tracebacks`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from triage.engine.entries import Entry, is_child, is_thread
 from triage.engine.kinds import HANG, Kind
 from triage.engine.manager import RUNTIME_LIMIT
+from triage.frozen import frozen
 from triage.model import Outcome, Role, UnitEnd
 
 TOLERANCE = 2_000_000  # a likelier root counts though it was printed up to two seconds later
@@ -118,7 +117,7 @@ def same_failure(one: Entry, other: Entry) -> bool:
     return a.exception == b.exception and same_place
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Signs:
     """What the outcome is judged from."""
 

@@ -7,9 +7,9 @@ present version) and with it. Pure: it reads no log and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from triage.frozen import frozen
 from triage.model import Crash, Outcome
 from triage.rulebase.rulebook import Rulebook
 
@@ -23,7 +23,7 @@ class Change(StrEnum):
     FALSE_ALARM = "false alarm"  # it matches where no server failed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     change: Change
     crash: Crash

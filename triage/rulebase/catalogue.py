@@ -11,11 +11,11 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import Any, Protocol
 
+from triage.frozen import frozen
 from triage.rulebase.releases import release_key
 from triage.shipped import shipped
 
@@ -60,7 +60,7 @@ _AT_LEAST_ONE = frozenset(
 _SWITCH = {"enable", "disable", "no"}  # words that turn a flag's meaning round
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Declared:
     """A flag as one release declares it."""
 

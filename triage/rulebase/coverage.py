@@ -8,11 +8,12 @@ proves nothing. Optional groups and character classes are no entries. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import regex
 
+from triage.frozen import frozen
 from triage.rulebase.evidence import Evidence
 from triage.rulebase.rule import Clause, FramePattern, Mark, Pattern, Rule
 from triage.rulebase.rulebook import OutOfTime, Rulebook
@@ -22,7 +23,7 @@ _HIT = "alternative_that_was_hit"
 _SHOWN = 80  # characters of a pattern
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gap:
     """An entry that nothing hits: its place, its key and itself; `miss`: it stands below `unless`."""
 

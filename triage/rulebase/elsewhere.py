@@ -7,8 +7,8 @@ not judge which crash follows which: `engine.aftermath` does.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from triage.frozen import frozen
 from triage.model import Crash
 
 # torch names those that hold memory of the card. In a container it may not know itself among them: then it says only
@@ -17,7 +17,7 @@ _ITSELF = re.compile(r"\bthis process has \d")
 _OTHER = re.compile(r"\bProcess (?P<pid>\d{1,10}) has (?P<size>\d{2,4}(?:\.\d{1,4})? GiB)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Elsewhere:
     """What comes before the rule's own rungs."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from triage.frozen import frozen
 from triage.model import Crash, Failure, Frame, Link, Origin, Phase, Role
 from triage.rulebase.options import flag_holds
 from triage.rulebase.rule import FramePattern, RemedyText
@@ -45,7 +45,7 @@ _KERNELS_WORDS = ("NVRM: ", "SXid", "oom-kill:", "Out of memory: Kill")  # one o
 _KERNELS_OWN = ("Xid ", "SXid", "NVRM", "HostOutOfMemory")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """One crash as the rules see it."""
 

@@ -7,7 +7,8 @@ commands import nothing for it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from triage.frozen import frozen
 
 _RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)(?:[.-]?(a|b|rc|dev|post)\.?(\d*))?(?:[.+-].*)?")
 _STAGE = {"dev": -4, "a": -3, "b": -2, "rc": -1, "post": 1}
@@ -25,7 +26,7 @@ def release_key(text: str) -> tuple[tuple[int, ...], int, int] | None:
     return tuple(numbers), _STAGE.get(found[2] or "", 0), int(found[3] or 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Specifier:
     """`>=0.5.0,<0.5.14`: bounds that all have to hold."""
 

@@ -1,16 +1,15 @@
 """What a rule says, as frozen values.
 
 `rulefile` makes them out of YAML, `rulebook` matches crashes with them, `rulecheck` proves them. Nothing here reads a
-file, searches a text or knows YAML. Not slotted as other values are: thousands of these come out of the pickle of
-`rulecache` at each start, and a slotted value takes twice as long.
+file, searches a text or knows YAML.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from triage.frozen import frozen
 from triage.model import AS_SET, Outcome, Phase, Severity, Verify
 
 EDITABLE = ("flag", "env", "unit")  # the kinds of remedies that `triage apply` can carry out
@@ -28,7 +27,7 @@ def printable(name: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
 
 
-@dataclass(frozen=True)
+@frozen
 class Mark:
     """A place in a rule file, counted from 1."""
 
@@ -40,7 +39,7 @@ class Mark:
         return f"{printable(self.path)}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Pattern:
     """A regular expression as written, and the literals of which every text it matches holds at least one."""
 
@@ -53,7 +52,7 @@ class Pattern:
         return tuple(re.findall(r"\(\?P<([a-z][a-z0-9_]*)>", self.text))
 
 
-@dataclass(frozen=True)
+@frozen
 class FramePattern:
     """A place in a stack: globs over the file's name (with a `/`: over the end of its path) and the function's."""
 
@@ -61,7 +60,7 @@ class FramePattern:
     function: str = "*"
 
 
-@dataclass(frozen=True)
+@frozen
 class FlagCondition:
     """A condition on the server's own flags (`crash.context.flags`); one of the names has to fulfil it.
 
@@ -76,7 +75,7 @@ class FlagCondition:
     or_unknown: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Clause:
     """One way in which a rule matches: all that is given has to hold; within a tuple one is enough.
 
@@ -117,7 +116,7 @@ class Clause:
         return sum(weight for given, weight in weights if given)
 
 
-@dataclass(frozen=True)
+@frozen
 class EditText:
     """One edit as a rule writes it. Several names mean: whichever of these spellings the unit uses."""
 
@@ -129,7 +128,7 @@ class EditText:
     ceiling: float | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class KnownBad:
     """Where a rung is known to make things worse: all that is given has to hold."""
 
@@ -138,7 +137,7 @@ class KnownBad:
     flags: tuple[FlagCondition, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class FirstWhere:
     """Where a rung comes before the others: all that is given has to hold, one of the frames is enough."""
 
@@ -146,7 +145,7 @@ class FirstWhere:
     flags: tuple[FlagCondition, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class RemedyText:
     """One rung of the ladder, before a crash has filled in its captures."""
 
@@ -170,7 +169,7 @@ class RemedyText:
     first_where: FirstWhere | None = None  # the crash tells that this rung is the likeliest
 
 
-@dataclass(frozen=True)
+@frozen
 class Sample:
     """A whole little log. `name` says what it shows; `first` and `captures` are what its match has to offer.
 
@@ -190,7 +189,7 @@ class Sample:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """One rule file. `digest` is the SHA-256 of the file's text."""
 
@@ -217,7 +216,7 @@ class Rule:
         return Path(self.file)
 
 
-@dataclass(frozen=True)
+@frozen
 class Proof:
     """The second document of a rule file: logs the rule has to win, and logs it must not match."""
 
@@ -225,7 +224,7 @@ class Proof:
     near_misses: tuple[Sample, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Rules:
     """All rules in force, by id, after later folders have overridden earlier ones."""
 

@@ -11,12 +11,13 @@ import difflib
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import regex
 
 from triage.engine.assemble import Assembler
+from triage.frozen import frozen
 from triage.model import Crash, CrashEvent, Failure, Line, Link, Outcome, Phase, Role
 from triage.rulebase.coverage import gaps
 from triage.rulebase.editproof import catalogued, takeable
@@ -38,7 +39,7 @@ _TODO = re.compile(r"\bTODO\b")
 _TODO_NOTE = re.compile(r"#.{0,40}\bTODO\b")  # in the proof only as a note: logs are anybody's text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     problems: tuple[Problem, ...]
     rules: int

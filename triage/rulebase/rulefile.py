@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import yaml
 
+from triage.frozen import frozen
 from triage.model import InputError
 from triage.rulebase.rule import Mark, Proof, Rule, Rules, printable
 from triage.rulebase.rulenode import Node, Reader
@@ -27,7 +27,7 @@ MAX_BYTES = 256 * 1024
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     mark: Mark
     text: str

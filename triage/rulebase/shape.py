@@ -11,10 +11,10 @@ import math
 import re
 import string
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import regex
 
+from triage.frozen import frozen
 from triage.rulebase.anchors import after_class, after_group
 
 _OPENING = re.compile(r"\((?:\?(?:P?<[A-Za-z_]\w*>|[aimsuxfLV01]*(?:-[imsx]+)?:|>|\||=|<=))?")
@@ -25,7 +25,7 @@ _KINDS = ("a", " ", "1", "\n", "-", "(", "=", ",", ".")  # what repeats take, th
 _MANY = 20  # a repeat of fewer costs little
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alternative:
     """One side of an `a|b`: `pattern[start:end]` within the group whose content is `pattern[first:last]`."""
 
@@ -71,7 +71,7 @@ def repeats(pattern: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield from _repeats(pattern, 0, len(pattern), "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Atom:
     """`pattern[start:end]`, without the quantifier behind it."""
 

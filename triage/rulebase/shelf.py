@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from triage.frozen import frozen
 from triage.model import Crash, Match, Near
 from triage.rulebase.rule import Rules
 from triage.rulebase.rulebook import Rulebook
@@ -26,7 +26,7 @@ SETTLED = 1.0  # seconds since the last change: an editor may be writing still, 
 NONE = Rules(())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InForce:
     rules: Rules = NONE
     trouble: str = ""  # what is wrong with the files, and what is in force all the same

@@ -7,10 +7,10 @@ try`. It decides nothing: whether a rule matches is `rulebook`'s word, and a tes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import regex
 
+from triage.frozen import frozen
 from triage.model import Crash, Frame, Link
 from triage.rulebase.anchors import branches, pieces
 from triage.rulebase.evidence import Evidence, frames, is_one_of, stands_at
@@ -25,7 +25,7 @@ _SHOWN = 80  # characters of a pattern or a text
 _TELLING = 6  # fewer characters of a pattern are found anywhere
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Condition:
     """One key of a clause. `seen` says what was there instead, or how far a pattern got; `part` is 0 to 1."""
 
@@ -37,7 +37,7 @@ class Condition:
     part: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attempt:
     """One clause tried."""
 

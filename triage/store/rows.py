@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from triage.actionmodel import ActionState, Level, Step
+from triage.frozen import frozen
 from triage.model import Edit, Grade, Outcome, Phase, Severity, Verify
 
 Row = TypeVar("Row")
@@ -20,7 +21,7 @@ class IncidentState(StrEnum):
     REGRESSED = "regressed"  # came back after either
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IncidentRow:
     """All crashes of one signature on one unit and host. `number` is what people call it by."""
 
@@ -51,7 +52,7 @@ class IncidentRow:
         return self.mute_until is not None and self.mute_until > now
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CrashRow:
     """One crash; `document` is CRASH of contracts.md as it was known last."""
 
@@ -75,7 +76,7 @@ class CrashRow:
     document: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimelineRow:
     number: int
     time: int
@@ -94,7 +95,7 @@ class ProofState(StrEnum):
     ENDED = "ended"  # without a verdict: undone, stopped, never verified
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProofRow:
     """The proof of an action that goes on after root's own."""
 
@@ -123,7 +124,7 @@ class ProofRow:
         return f"{head}: {self.text}" if self.text else head
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SoakRow:
     """A proof that is in its soak."""
 
@@ -137,7 +138,7 @@ class SoakRow:
     skipped: int = 0  # of those sent: of a kind that the server does not take
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ActionRow:
     """One plan carried out or asked for, as root's account was imported last."""
 
@@ -188,7 +189,7 @@ class ActionRow:
         return self.state not in (ActionState.REQUESTED, ActionState.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IncidentView:
     """What a page of one incident shows."""
 
@@ -198,7 +199,7 @@ class IncidentView:
     actions: tuple[ActionRow, ...]  # newest first
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page(Generic[Row]):
     """Some rows, and what to hand back as `before` for the next; None at the end."""
 
@@ -206,7 +207,7 @@ class Page(Generic[Row]):
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WantedRollback:
     """A signature came back under an action: file a rollback of it."""
 
@@ -218,7 +219,7 @@ class WantedRollback:
     created_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Breaker:
     """Of one host. While it is open nothing is applied, whoever asks."""
 
@@ -229,7 +230,7 @@ class Breaker:
     who: str  # reset it last
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Demotion:
     """A rule that failed its proof on a unit: it does nothing unasked there until a person resets it."""
 
@@ -240,7 +241,7 @@ class Demotion:
     since: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guarded:
     breaker: Breaker
     demotions: tuple[Demotion, ...]
@@ -254,7 +255,7 @@ class Verdict(StrEnum):
     FILED = "filed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """What autonomy made of one crash. `shadow`: what it would have made of it."""
 
@@ -272,7 +273,7 @@ class Decision:
     decided_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retirement:
     """What is known of the end of a workaround."""
 
@@ -285,7 +286,7 @@ class Retirement:
     failed: tuple[str, ...] = ()  # releases on which it was tried and the crash came back
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DueDelivery:
     """One event for one channel whose time has come. `id` is the webhook-id, the same on every try."""
 
@@ -296,7 +297,7 @@ class DueDelivery:
     tries: int  # so far
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceHealth:
     host: str
     source: str
@@ -304,13 +305,13 @@ class SourceHealth:
     read_at: int  # when it was last known to read
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutboxDepth:
     waiting: int  # events not yet handed to the channels, and deliveries not yet made
     dead: int  # deliveries given up, until they are pruned
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Health:
     sources: tuple[SourceHealth, ...]
     outbox: OutboxDepth
@@ -318,7 +319,7 @@ class Health:
     revision: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitSeen:
     """A unit the store knows of, by its incidents."""
 
@@ -329,7 +330,7 @@ class UnitSeen:
     last_seen: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenCount:
     host: str
     unit: str
@@ -338,7 +339,7 @@ class OpenCount:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counter:
     """A number of another process, for /metrics. `name` without the `triage_` in front."""
 
@@ -347,7 +348,7 @@ class Counter:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pruned:
     crashes: int
     incidents: int

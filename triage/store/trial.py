@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, select
 
 from triage.actionmodel import ActionState
+from triage.frozen import frozen
 from triage.schema import action as actions
 from triage.store.guard import OPEN_ENDED
 
@@ -23,7 +23,7 @@ _DEEDS = ("reload", "restart")
 _STATES = (*OPEN_ENDED, ActionState.ROLLED_BACK, ActionState.ROLLBACK_FAILED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """Times are microseconds UTC, by root's clock."""
 

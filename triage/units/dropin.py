@@ -10,11 +10,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from triage import masking
 from triage.actionmodel import ActionResult, ActionState, Owner, Request, Unit, UnitFile
+from triage.frozen import frozen
 from triage.model import Edit, Refused
 from triage.units.edits import Change, DoesNotFit, Draft, apply_edits, draft
 from triage.units.flags import long_name
@@ -47,7 +48,7 @@ NOT_SET, SET = "not set", "set"
 STANDS = "stands"  # measured of an action whose taking back failed: the drop-in on the disk still holds it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InForce:
     """What the file has to say of one action: its name in comments and the edits it stands for."""
 
@@ -59,7 +60,7 @@ class InForce:
     edits: tuple[Edit, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """What root's results say of one unit: the actions in force, in order, and the file they came to."""
 
@@ -69,7 +70,7 @@ class Standing:
     files: str = ""  # files_digest of what the file was rendered from; '' where that is not known
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rendered:
     text: str  # '' : no file
     draft: Draft

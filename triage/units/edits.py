@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from triage.frozen import frozen
 from triage.model import Edit, Refused
 from triage.units.arithmetic import ARITHMETIC, bounded, computed, satisfied, text_of
 from triage.units.flags import FLAG, NUMBER, SPELLINGS, Flag, flags, long_name, model_is_loose
@@ -30,7 +31,7 @@ class DoesNotFit(Refused):
     """This edit has nothing to do here: already there, flag absent, at its bound."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """What one edit came to. `after` is None where something was taken away, '' for a flag without a value."""
 
@@ -41,7 +42,7 @@ class Change:
     also: tuple[str, ...] = ()  # the flag's abbreviations that were taken for it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draft:
     """The unit with some edits done. `environment`, `settings` hold only what edits touched (None: to be unset)."""
 

@@ -13,9 +13,9 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from triage.actionmodel import Unit
+from triage.frozen import frozen
 from triage.model import Refused
 from triage.units.flags import as_written, flags, long_name, started
 from triage.units.unitfile import effective, expand, specifiers
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _ON, _OFF = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlagFile:
     path: str
     values: Mapping[str, str]  # by the flag's long name; '' a switch that is on; several values joined by blanks

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from triage.frozen import frozen
 from triage.model import Refused
 from triage.units.launch import Launch, find
 from triage.units.shellwords import ShellWord
@@ -38,7 +38,7 @@ _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SHELL_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Token:
     """One word as the server gets it. `at`: the word of the launch that it comes from; `variable`: by way of it."""
 
@@ -49,7 +49,7 @@ class Token:
     end: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flag:
     """One occurrence: `tokens` are its name and its values."""
 

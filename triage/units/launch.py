@@ -9,8 +9,8 @@ engine) need no understanding: the start of the server is found behind them. The
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from triage.frozen import frozen
 from triage.model import Refused
 from triage.units.shellwords import ShellWord, shell_word, simple_commands
 from triage.units.unitfile import PREFIXES, Command, Word, quoted, word
@@ -28,7 +28,7 @@ _PROGRAM = re.compile(r"python[0-9.]*|sglang")
 _GIVEN = re.compile(r"(?P<option>--env=|-e)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.S)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """The server's start in the unit's command number `index`. `script`: the word of it whose text holds `words`."""
 

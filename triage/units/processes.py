@@ -12,9 +12,10 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from triage.frozen import frozen
 
 _SMI = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -27,7 +28,7 @@ class Journal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leftover:
     pid: int
     name: str  # '' where the process is gone and only its memory is left

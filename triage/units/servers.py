@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
 from triage.actionmodel import ActionResult, Unit
+from triage.frozen import frozen
 from triage.model import NotPermitted, Refused
 from triage.units.dropin import InForce, mask_argv, mask_value, outdated, standing
 from triage.units.flags import flags
@@ -22,7 +23,7 @@ from triage.units.systemctl import State
 from triage.units.unitfile import effective, expand, specifiers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Server:
     """One unit. What could not be learned is empty, and `note` says why."""
 

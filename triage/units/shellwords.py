@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 
+from triage.frozen import frozen
 from triage.model import Refused
 from triage.units.unitfile import Word
 
@@ -19,7 +19,7 @@ _ENDS = ";&|()\n"
 _MANAGER = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")  # the manager fills these in before the shell sees them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShellWord(Word):
     """One word: `text` without the shell's quotes; script[begin:end] is its source."""
 

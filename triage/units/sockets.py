@@ -14,8 +14,9 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from triage.frozen import frozen
 
 _HIERARCHY = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))  # hybrid, unified
 _SOCK_DIAG = 4
@@ -26,14 +27,14 @@ _SECONDS = 5.0
 _ROOT = 1  # the id of the hierarchy's root: nothing is told of such a socket
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listener:
     address: str
     port: int
     cgroup: int  # id: the inode of the cgroup's folder
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ears:
     """Whose listener a connection comes to. `ours` is None where that cannot be told; `other`: who else, '' nobody."""
 

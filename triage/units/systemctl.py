@@ -14,11 +14,12 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from triage.actionmodel import Owner, Unit
+from triage.frozen import frozen
 from triage.model import InputError, NotPermitted, Refused, Unreachable
 from triage.units.directives import HELD, Value
 from triage.units.processes import Leftover, left_over
@@ -31,7 +32,7 @@ _UNIT = "org.freedesktop.systemd1.Unit"
 _STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"  # systemd's MESSAGE_ID of "Stopping UNIT": only a job says so
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class State:
     """How a unit runs now. `invocation` is '' before its first start."""
 
@@ -54,7 +55,7 @@ class State:
         return self.active == "deactivating" and self.job
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """What the manager holds: specifiers are expanded in it, variables are not."""
 

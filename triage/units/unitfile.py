@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from triage.actionmodel import Owner, Unit, UnitFile
+from triage.frozen import frozen
 from triage.model import Refused
 
 DROP_IN = "zzz-triage.conf"  # sorts after override.conf; the one file triage writes
@@ -28,7 +29,7 @@ _CODED_ESCAPE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8
 UNIT_NAME = re.compile(r"(?!\.)[A-Za-z0-9:_.\\@-]{1,240}\.service")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One assignment. `value` is the logical line: continuations joined by blanks, comments in between dropped."""
 
@@ -43,7 +44,7 @@ class Entry:
         return f"{self.section}.{self.key}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """One word of a command line: `raw` as written, `text` without quotes and escapes, `%` and `$` untouched."""
 
@@ -68,7 +69,7 @@ class Word:
         return self.text.replace("%%", "%").replace("$$", "$")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """One command of ExecStart=. The first word carries the prefixes."""
 
@@ -90,7 +91,7 @@ class Command:
         return rest if "@" in self.prefix else (self.program, *rest)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Effective:
     """What is in force when all files of a unit are merged. `environment` is that of Environment= alone."""
 
