@@ -50,6 +50,8 @@ def _number(text: str) -> Any:
 
 
 @example("a: 0\ntp-size: 1")
+@example("true: a")
+@example("no: a")
 @given(st.one_of(LINES, st.tuples(st.sampled_from(["a: ", "tp-size: ", "a:\n", "a:\n- "]), LINES).map("".join)))
 def test_what_is_understood_is_what_yaml_says(text: str) -> None:
     found = parse(text)

@@ -27,6 +27,7 @@ _PLAIN = re.compile(r"[^\s\[\]{}&*!|>%@`,#'\"?:-](?:(?!: |:$| #)[^\x00-\x1f])*|-
 _NUMBERLIKE = re.compile(r"[-+.]?[0-9.][\w:.+-]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _ON, _OFF = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off"))
+_NO_TEXT = _ON | _OFF | {"null"}  # for YAML these are values; as a key SGLang would make `--True` of one
 
 
 @frozen
@@ -94,7 +95,7 @@ def parse(text: str) -> dict[str, str] | None:
             found[name] += values
             continue
         key = _LINE.fullmatch(line)
-        if key is None or (values := _values(key[2] or "")) is None:
+        if key is None or key[1].lower() in _NO_TEXT or (values := _values(key[2] or "")) is None:
             return None
         name = long_name(f"--{key[1]}") or ""
         found[name] = values
