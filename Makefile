@@ -1,6 +1,6 @@
 # The commands people type. `make setup` brings what is missing; everything else calls it first.
 SECONDS_EACH ?= 450
-.PHONY: help setup setup-test demo run test lint e2e unit fuzz noise bench corpus golden docs catalogue clean
+.PHONY: help setup setup-test demo run test lint e2e unit fuzz seek noise bench corpus golden docs catalogue clean
 
 BIN := .venv/bin
 CORPUS ?= ../shared/corpus
@@ -32,6 +32,9 @@ unit: setup-test  ## All the others.
 fuzz: setup-test  ## Half an hour of coverage-guided fuzzing of the engine (SECONDS_EACH=60 for less); finds go to var/fuzz.
 	@$(BIN)/python -m pip install -q atheris
 	@for target in line traceback log entries; do $(BIN)/python -m tests.fuzz.drive $$target $(SECONDS_EACH) || exit 1; done
+
+seek: setup-test  ## The properties with inputs that no run tried before, more of them where a test names no number.
+	@HYPOTHESIS_PROFILE=seek $(BIN)/python -m pytest $$(grep -rl "from hypothesis" tests --include='test_*.py')
 
 noise: setup-test ## A million lines of a healthy day, read by each road: nothing fatal or degraded may be found.
 	@$(BIN)/python -m tests.crashes.noise 1000000
