@@ -9,4 +9,4 @@ import gc
 def collect_seldom() -> None:
     """Python looks for cycles after 700 new objects, which is made for programs that keep few: rules, a crash's lines
     and the libraries' own classes are many and stay. Its searches were one instruction in twenty of a replay."""
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(50_000, 20, 50)

@@ -32,8 +32,7 @@ CHUNK = 16, 512  # entries searched at once: behind a word, and where there was 
 ASKED = 8  # entries at the beginning of a chunk whose process is asked for in any case
 PIECE = 64  # entries of a chunk read in one go: where a head tells nothing, all behind it are read again
 WARY = 4  # chunks that are gone through entry by entry, where head after head told nothing
-_RECORD = b"[2"  # begins a record, in this millennium
-_HEAD = slice(20, 31)  # of a record: what stands behind its time
+_HEAD = slice(20, 31)  # of a record, which begins with '[2' in this millennium: what stands behind its time
 _ACCESS = b"INFO:     "  # begins what uvicorn says of each request
 
 
@@ -177,10 +176,10 @@ class Sieve:
 
     def _told(self, messages: list[bytes]) -> int:
         """How many there are before the first whose head tells no process."""
-        heads = [m[_HEAD] if m[:2] == _RECORD else m[:10] for m in messages]  # `_head`, without the call
-        if self._heads.keys() >= set(heads):
-            return len(heads)
-        return next(n for n, head in enumerate(heads) if head not in self._heads)
+        # `_head`, without the call. A twelfth of a healthy journal's time: two comparisons are less than a slice and one.
+        if self._heads.keys() >= {m[_HEAD] if b"[2" < m < b"[3" else m[:10] for m in messages}:
+            return len(messages)
+        return next(n for n, message in enumerate(messages) if _head(message) not in self._heads)
 
     def _wrote(self, head: bytes, pid: bytes) -> None:
         """A known process did; what others write too tells nothing."""
@@ -292,4 +291,4 @@ def _entry_at(messages: list[bytes], spot: int) -> int:
 
 def _head(message: bytes) -> bytes:
     """What tells its process, where a record or a request's line begins so."""
-    return message[_HEAD] if message[:2] == _RECORD else message[:10]
+    return message[_HEAD] if b"[2" < message < b"[3" else message[:10]
