@@ -28,6 +28,9 @@ def elastic(indent=None):
 FORMS = {
     "logfmt": each(lambda text: f"ts={STAMP} level=error msg={json.dumps(text)}"),
     "logfmt without time": each(lambda text: f"level=error caller=a.go:7 msg={json.dumps(text)} pod=llm-0"),
+    "logfmt whose quotes are left as they are": each(lambda text: f'app=sglang log="{text}"'),
+    "pairs, and the rest of the line": each(lambda text: f"app=sglang msg={text}"),
+    "no more than a name": each(lambda text: f"message={text}"),
     "a cloud's": each(lambda text: json.dumps({"jsonPayload": {"message": text}, "timestamp": STAMP})),
     "a cloud's array": json.dumps([{"jsonPayload": {"message": text}, "timestamp": STAMP} for text in TEXTS], indent=2),
     "a hit a line": each(lambda text: json.dumps({"_index": "i", "_source": {"message": text}})),

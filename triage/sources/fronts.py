@@ -20,11 +20,12 @@ from triage.sources.bytes import Bytes
 SOME = 60  # first lines that are looked at
 _VALUE = rb'(?:"[^"\n]{0,200}"|[\w./:@-]{1,200})'
 _PAIRS = rb"(?:[\w.-]{1,80}=" + _VALUE + rb" ){1,20}"
+_REST = rb'(?:msg|message|log|line|text|body)=(?!")'  # the rest of the line is its value, without quotes
 _FORMS = tuple(
     re.compile(rb"^(?P<front>" + form + rb")", re.MULTILINE)
     for form in (
         rb"\{[\w.-]{1,80}=" + _VALUE + rb"(?:, ?[\w.-]{1,80}=" + _VALUE + rb"){0,40}\} ",  # Loki's labels
-        _PAIRS,
+        rb"(?:" + _PAIRS + rb"(?:" + _REST + rb")?|" + _REST + rb")",
         rb"(?:[\w./-]{1,200} )?\([\w./@-]{1,200}\) ",  # a container's name, or a pod's and its
     )
 )

@@ -30,7 +30,9 @@ _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 _STAMPS = ("time", "timestamp", "ts", "@timestamp")
 _FIELD = r'[\w.@-]{1,80}=(?:"(?:[^"\\]|\\.)*"|[^\s"]*) +'
-_LOGFMT = re.compile(rf'(?:{_FIELD}){{0,20}}?(?:msg|message|log|line)=(?P<text>"(?:[^"\\]|\\.)*"|[^\s"]+)')
+_END = r"(?= *$| +[\w.@-]{1,80}=)"  # what is no more of the value; else its writer leaves quotes as they are, or out
+_VALUE = rf'"(?:[^"\\]|\\.)*"{_END}|".*"(?= *$)|[^\s"]+{_END}'
+_LOGFMT = re.compile(rf"(?:{_FIELD}){{0,20}}?(?:msg|message|log|line)=(?P<text>{_VALUE})")
 _RAISED = re.compile(r' (?:exc_info|exc_text|exception|traceback|stack_trace)=(?P<text>"(?:[^"\\]|\\.)*")')
 _STAMP = re.compile(r'(?:^| )(?:time|timestamp|ts|t)="?(?P<stamp>\d{4}-[\dT:.,+Z -]{8,40})')
 
@@ -156,4 +158,5 @@ def _unquoted(value: str) -> str:
     if value.startswith('"'):
         with contextlib.suppress(ValueError):
             return str(json.loads(value, strict=False))
+        return value[1:-1]
     return value
