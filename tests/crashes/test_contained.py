@@ -91,3 +91,21 @@ def test_a_start_that_says_nothing_more_is_waited_for_two_minutes():
 def test_one_that_was_told_to_stop_did_not_fail():
     stop = [Said(f"[{story.stamp(11_000)}] SIGTERM received. signum=15. Draining requests and shutting down...", MAIN)]
     assert [outcome for *_, outcome, _ in told(journal((A, [*UP, *stop, *DIES])))] in ([], ["unknown"])
+
+
+@pytest.mark.parametrize("folder", ["/system.slice/docker-{}.scope", "/docker/{}"])
+def test_the_kernels_word_is_of_the_container_that_it_names(folder):
+    """No line of a container tells its processes' numbers."""
+    about = "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg={0},task_memcg={0},task=python3,pid=777,uid=0"
+    kill = Said("Memory cgroup out of memory: Killed process 777 (python3) total-vm:9kB, anon-rss:8kB, UID:0", 0, 11_990)
+    ids = {name: name.encode().hex() * 4 for name in ("sglang-a", "sglang-b")}
+    up = [story.of_container(said, name, of) for name, of in ids.items() for said in UP if said.pid > 1]
+
+    def found(name):
+        killed = [Said(about.format(folder.format(ids[name])), 0, 11_980), kill]
+        gone = [story.of_container(said, "sglang-b", ids["sglang-b"]) for said in story.parent_gives_up(12_100)]
+        lines = sorted([*up, *killed, *gone], key=lambda said: said.ms)
+        return [(crash.unit, crash.root.cause.exception) for crash in crashes_of(story.as_export(lines))]
+
+    assert found("sglang-b") == [("sglang-b", "HostOutOfMemory")]
+    assert ("sglang-b", "HostOutOfMemory") not in found("sglang-a")

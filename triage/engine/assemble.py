@@ -314,7 +314,7 @@ class Assembler:
         sign, time, here = said.sign, said.line.time, self._here(said.line)
         for run in reversed(here):
             if sign.pid is not None and (
-                run.lanes.knows(sign.pid) or (said.unit is not None and run.name == said.unit and not run.ended)
+                run.lanes.knows(sign.pid) or (said.unit is not None and run.lives_in(said.unit) and not run.ended)
             ):
                 return run if sign.kind <= Kind.EXIT or run.failing else None
         failing = [run for run in here if run.failing and not _foreign(said, run)]
@@ -388,7 +388,8 @@ def _foreign(said: _Waiting, run: Run) -> bool:
     """Whether a kernel line is about a process that is none of this run's: it names another unit, or a pid that the run
     would know. A GPU that is gone is so for all, whoever met it first."""
     if said.unit is not None and run.name is not None:
-        return said.unit != run.name and (said.unit.endswith(".service") or run.lanes.apart)
+        apart = said.unit.endswith(".service") or run.contained or run.lanes.apart
+        return not run.lives_in(said.unit) and apart
     return said.sign.own and said.sign.pid is not None and run.lanes.apart
 
 

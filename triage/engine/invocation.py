@@ -113,6 +113,10 @@ class Invocation:
         """The unit, by its lines' fields or the manager's text."""
         return self.group[1] or self._burst.named
 
+    def lives_in(self, unit: str) -> bool:
+        """Whether a control group's unit is its own; a container's, as its engine names it, holds the container's id."""
+        return unit == self.name or (self.contained and self.group[2] is not None and self.group[2] in unit)
+
     @property
     def failing(self) -> bool:
         """More than a request has failed, or the manager saw an end that nobody asked for."""
