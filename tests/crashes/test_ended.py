@@ -197,6 +197,8 @@ def test_supervisord_has_levels_of_its_own(level):
         "srun: error: gpu-ash: task 0: Killed",
         "2026-11-29 12:09:00,123 INFO exited: sglang (terminated by SIGTERM; not expected)",
         "Gracefully stopping... (press Ctrl+C again to force)\nsglang-1 exited with code 137",
+        " Container llm-sglang-1  Stopping\nsglang-1 exited with code 137",
+        " Container llm-sglang-1 Stopping \nsglang-1 exited with code 137",
         "PM2      | Stopping app:sglang id:0\nPM2      | App [sglang:0] exited with code [0] via signal [SIGKILL]",
         "srun: forcing job termination\nsrun: error: gpu-ash: task 0: Killed",
         "slurmstepd: error: *** STEP 71.0 ON gpu-ash CANCELLED AT 2026-11-29T12:09 ***\n"
@@ -221,6 +223,11 @@ def test_supervisord_has_levels_of_its_own(level):
 )
 def test_other_ends_are_no_crash(last):
     assert crashes_of(UP + f"{last}\n".encode()) == []
+
+
+def test_what_stops_beside_it_is_no_stop_of_it():
+    (crash,) = crashes_of(UP + b" Container llm-redis-1  Stopping\nsglang-1 exited with code 137\n")
+    assert crash.root.cause.exception == "SIGKILL"
 
 
 @pytest.mark.parametrize(

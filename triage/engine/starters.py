@@ -154,8 +154,9 @@ LINES: tuple[tuple[str, str, Callable[[re.Match[str], str], Sign | None]], ...] 
     ("container exit", r"Aborting on container exit\.\.\.", _only(STOP)),
     ("racefully ", r"(?:\x1b\S* ?|\^C)?Gracefully [Ss]topping\.\.\.", _only(STOP)),
     (
-        "Stopping ",
-        rf"(?:PM2 +(?:log:|\|) )?Stopping app:{_NAME}|(?:\S+ +){{1,6}}Stopping container {_NAME}",
+        "Stopping",
+        rf"(?:PM2 +(?:log:|\|) )?Stopping app:{_NAME}|(?:\S+ +){{1,6}}Stopping container {_NAME}|"
+        rf" ?(?:\S +)?Container {_NAME} +Stopping *$",
         _only(STOP),
     ),
     ("State: ", r" *State: +Running$", _only(ALIVE)),
