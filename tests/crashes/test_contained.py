@@ -97,7 +97,9 @@ def test_one_that_was_told_to_stop_did_not_fail():
 def test_the_kernels_word_is_of_the_container_that_it_names(folder):
     """No line of a container tells its processes' numbers."""
     about = "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg={0},task_memcg={0},task=python3,pid=777,uid=0"
-    kill = Said("Memory cgroup out of memory: Killed process 777 (python3) total-vm:9kB, anon-rss:8kB, UID:0", 0, 11_990)
+    kill = Said(
+        "Memory cgroup out of memory: Killed process 777 (python3) total-vm:9kB, anon-rss:8kB, UID:0", 0, 11_990
+    )
     ids = {name: name.encode().hex() * 4 for name in ("sglang-a", "sglang-b")}
     up = [story.of_container(said, name, of) for name, of in ids.items() for said in UP if said.pid > 1]
 

@@ -114,7 +114,7 @@ class Invocation:
         return self.group[1] or self._burst.named
 
     def lives_in(self, unit: str) -> bool:
-        """Whether a control group's unit is its own; a container's, as its engine names it, holds the container's id."""
+        """Whether a control group's unit is its own; that of a container holds its id."""
         return unit == self.name or (self.contained and self.group[2] is not None and self.group[2] in unit)
 
     @property
