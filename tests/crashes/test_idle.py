@@ -1,6 +1,7 @@
 """The cursor may be saved only while nothing is open; contexts carry over what was known."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,29 @@ def test_checks_that_failed_keep_the_cursor_no_longer_than_the_server_is_there(e
     for line in lines_of(end):
         assembler.feed(line)
     assembler.tick(story.START + 9_000_000_000)
+    assert assembler.idle
+
+
+def test_a_check_that_failed_and_was_not_repeated_keeps_the_cursor_no_longer():
+    """The night in which nobody asks, a machine that lost its power, a container that was replaced."""
+    failed = Said('INFO:     10.1.2.3:4711 - "GET /health HTTP/1.1" 503 Service Unavailable', story.MAIN, 12_000)
+    assembler = Assembler()
+    for line in lines_of([*story.starting(), *story.serving(11_000, 1), failed]):
+        assembler.feed(line)
+    assembler.tick(story.START + 300_000_000)
+    assert not assembler.idle
+    assembler.tick(story.START + 900_000_000)
+    assert assembler.idle
+
+
+def test_the_checks_of_the_run_before_are_over():
+    failed = Said('INFO:     10.1.2.3:4711 - "GET /health HTTP/1.1" 503 Service Unavailable', story.MAIN, 12_000)
+    assembler = Assembler()
+    for line in lines_of([*story.starting(), *story.serving(11_000, 1), failed]):
+        assembler.feed(line)
+    assert not assembler.idle
+    for line in lines_of([replace(said, ms=said.ms + 20_000, run="beef" * 8) for said in story.starting()]):
+        assembler.feed(line)
     assert assembler.idle
 
 

@@ -131,7 +131,7 @@ class Assembler:
     @property
     def idle(self) -> bool:
         """Nothing is open and no half traceback is being read: here reading may start again."""
-        return not self._kernel and all(run.idle for run in self._runs.values())
+        return not self._kernel and all(run.idle and not run.counting(self._now) for run in self._runs.values())
 
     @property
     def quiet(self) -> bool:

@@ -23,6 +23,7 @@ ANSWERED = '"GET /health'  # of an answer with 200
 MANY = 8
 LONG = 180_000_000
 MANY_TIMELESS = 12
+REPEATED = 600_000_000
 EXCHANGE = 900_000_000  # from the begin of new weights: a trainer's broadcast may hang
 _REFUSED = re.compile(r'.{0,80}"GET /health(?:_generate)? HTTP/1\.[01]" 503 Service Unavailable$')
 _CALL = r'"POST /(?:[\w./-]{{1,80}}/)?(?:{})(?:[/?]\S{{0,400}})? HTTP/'  # below a root path, with a query
@@ -40,20 +41,22 @@ def served(text: str) -> bool:
 class Hang:
     """The health checks that failed since somebody worked."""
 
-    __slots__ = ("_asleep", "_counts", "_since", "_told", "_until", "expecting")
+    __slots__ = ("_asleep", "_counts", "_last", "_since", "_told", "_until", "expecting")
 
     def __init__(self) -> None:
         self._counts = [0, 0]  # told by SGLang; refused: some servers write both of one check, some only one
         self._since: int | None = None
+        self._last: int | None = None  # when the last one failed
         self._told = False
         self._asleep = False  # somebody wants it to answer nobody
         self._until: int | None = None  # no longer than this
         self.expecting = False  # a step would matter now
 
-    @property
-    def counting(self) -> bool:
-        """Some have failed, and it is not told yet."""
-        return self._since is not None and not self._told
+    def counting(self, now: int | None) -> bool:
+        """Some have failed, and it is not told yet. What nobody asks again for long is no series."""
+        if self._since is None or self._told:
+            return False
+        return now is None or self._last is None or now - self._last < REPEATED
 
     def work(self, *, step: bool = False) -> None:
         """A step was made, a request answered; a rank wrote something. `step`: no one that sleeps does that."""
@@ -87,6 +90,7 @@ class Hang:
         self._asleep = False
         self._counts[not said] += 1
         self._since = self._since if self._since is not None else time
+        self._last = time
         count = max(self._counts)
         if count < MANY or (
             count < MANY_TIMELESS if time is None or self._since is None else time - self._since < LONG

@@ -134,9 +134,11 @@ class Invocation:
     @property
     def idle(self) -> bool:
         quiet = self.ending.at is None and not self.lanes.waiting and not self._records.waiting
-        if self._hang.counting and not self.ended and self.progress.stopping is None:
-            return False  # what has been counted is in no context
         return quiet and self._burst.empty and not self._verdict.pending
+
+    def counting(self, now: int | None) -> bool:
+        """Whether health checks that failed are counted, which is in no context."""
+        return self._hang.counting(now) and not self.ended and self.progress.stopping is None
 
     @property
     def quiet(self) -> bool:
@@ -197,6 +199,7 @@ class Invocation:
     def after(self, other: Invocation) -> None:
         """The unit was started again: this run comes after that one."""
         self._burst.before = other._burst.before
+        other._hang.work()
         self.progress.inherit(other.progress)
         if self.contained and self.group[2] != other.group[2]:  # two containers never have one name
             other._burst.over = True

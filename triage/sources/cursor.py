@@ -1,19 +1,29 @@
 """What a cursor of the journal tells by itself: its sequence and number, how many entries lie between two, and whether
 two name one entry.
 
-Called by `sources.journal`. Pure text: it must not ask the journal.
+Called by `sources.journal` and `sources.track`. Pure text: it must not ask the journal.
 """
 
 from __future__ import annotations
+
+import re
+
+_SEQUENCE = re.compile(r"s=(?P<sequence>[^;]+);i=(?P<number>[0-9a-fA-F]{1,16});")
 
 
 def lost(before: str | None, after: str, read: int) -> int | None:
     """How many entries are missing between two cursors of which `read` were read, by the sequence number; None where
     the two are of different sequences."""
-    old, new = _sequence(before), _sequence(after)
+    old, new = sequence(before), sequence(after)
     if old is None or new is None or old[0] != new[0]:
         return None
     return new[1] - old[1] - read
+
+
+def sequence(cursor: str | None) -> tuple[str, int] | None:
+    """`s=` and `i=` of a cursor: whose sequence, and the number in it."""
+    match = _SEQUENCE.match(cursor or "")
+    return (match["sequence"], int(match["number"], 16)) if match is not None else None
 
 
 def same_entry(one: str, other: str) -> bool:
@@ -27,15 +37,6 @@ def moment_of(cursor: str) -> int | None:
     """When its entry was received, microseconds UTC."""
     try:
         return int(_parts(cursor)["t"], 16)
-    except (KeyError, ValueError):
-        return None
-
-
-def _sequence(cursor: str | None) -> tuple[str, int] | None:
-    """`s=` and `i=` of a cursor: whose sequence, and the number in it."""
-    parts = _parts(cursor)
-    try:
-        return parts["s"], int(parts["i"], 16)
     except (KeyError, ValueError):
         return None
 

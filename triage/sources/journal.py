@@ -53,6 +53,10 @@ QUIET_SECONDS = 0.2  # an empty batch, so that time moves on
 THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
 
 
+_DISORDER = (
+    "entries of this journal have no order that holds both ways (several files, a clock that was set back?): "
+    "all are read one by one from here on, some perhaps twice"
+)
 _RUN = ("_SYSTEMD_INVOCATION_ID", "_STREAM_ID", "_LINE_BREAK")  # of what a user's unit writes
 _OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *_RUN, *NOTICE_FIELDS)
 # Where an entry that some other unit's process wrote may name one of ours.
@@ -168,13 +172,16 @@ class JournalSource:
             sifted = self._sieve.sift(self._reader)
             if sifted is not None:
                 self._read += sifted.read
+                if sifted.lost:
+                    self._notices.append(_DISORDER)
+                    self._gap = -1 if sifted.astray else self._gap
                 return sifted.lines, sifted.ended
         lines: list[Line] = []
         for _ in range(BATCH):
             if not self._reader._next() or (limit is not None and self._reader._get_realtime() > limit):
                 return lines, True
             self._read += 1
-            line = self._line()
+            line = self._line() if self._sieve is None or not self._sieve.repeats() else None
             if line is not None:
                 lines.append(line)
         return lines, False

@@ -4,7 +4,8 @@ In comes a reader of libsystemd, out go the lines that have to be read, and how 
 `sources.journal`, which knows what an entry is and whose. It must not pass over anything but a process's line.
 
 Entries of processes that are known are searched many at a time, which costs a tenth of a search in each; where one
-holds a word it is gone back to it. Why the others may be passed over stands in `engine.gate`.
+holds a word it is gone back to it (`sources.track`); where the way back is not certain, all are read from there on. Why
+the others may be passed over stands in `engine.gate`.
 
 Whose an entry is costs as much as what it says. While one unit of ours is all that writes, the head of a record of
 SGLang's ('[2026-11-29 12:00:00 TP0] Deco') or uvicorn's ('INFO:     ') that one of its processes was just seen to
@@ -17,14 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import islice, repeat
-from operator import itemgetter
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triage.engine.gate import CONTEXT
 from triage.model import Gate, Line, Origin
 from triage.sources.entry import raw_field
+from triage.sources.track import Track, messages
 
 SIFT = 2048  # entries read before the pipeline has its turn
 AGE = 8 * SIFT  # entries for which it is known whose a process is, or till something starts or ends
@@ -41,6 +41,8 @@ class Sifted:
     lines: list[Line] = field(default_factory=list)
     read: int = 0  # entries
     ended: bool = False  # that was the end of the journal
+    lost: bool = False  # from here on entries may come twice
+    astray: bool = False  # and some may not come at all
 
 
 class Sieve:
@@ -70,6 +72,11 @@ class Sieve:
         self._chunk = CHUNK[0]
         self._wary = 0  # so many more chunks are gone through entry by entry
         self._caution = 0  # and so many after the next head that tells nothing
+        self._track: Track | None = None
+
+    def repeats(self) -> bool:
+        """Whether the entry that the reader stands on came before: where all are read, since the order broke."""
+        return self._track is not None and self._track.lost and self._track.repeats()
 
     def passed(self) -> Mapping[str | None, int]:
         """Lines that were passed over since this was asked last, by unit."""
@@ -80,20 +87,29 @@ class Sieve:
     def sift(self, reader: Any) -> Sifted | None:
         """The next entries; None where all have to be read. It stops behind a word, where the gate is to be asked anew.
         A process is known for so many entries, or until something starts or ends: its number may be another's then."""
-        if not self._gate.quiet:
+        track = self._track
+        if track is None or track.reader is not reader:
+            track = self._track = Track(reader, 4 * CONTEXT)
+        if track.lost or not self._gate.quiet:
             self._unread = 0
             self._forget()
+            track.clear()
             return None
         if self._aged >= AGE:
             self._forget()
         out = Sifted()
         while out.read < SIFT:
-            messages, writers, rushed, out.ended = self._gather(reader)
-            spots = self._gate.spots(b"\n".join(messages)) if messages else []
-            last = len(messages) - 1
-            stranger = len(writers) + rushed <= last
-            at = _entry_at(messages, spots[0]) if spots else last if stranger else last + 1
-            self._chunk = CHUNK[0] if spots else min(2 * self._chunk, CHUNK[1])
+            if not (count := track.mark(self._chunk)):
+                break
+            read, writers, told, out.ended = self._gather(reader, count)
+            spots = self._gate.spots(b"\n".join(read)) if read else []
+            last = len(read) - 1
+            word = _entry_at(read, spots[0]) if spots else last + 1
+            at = min(word, told)
+            if not track.took(read) or not track.back(max(0, last - at)):
+                break
+            telling = at == word <= last
+            self._chunk = CHUNK[0] if telling else min(2 * self._chunk, CHUNK[1])
             self._tally.update(writers[:at])
             if at > len(writers):  # heads tell only while one unit of ours is all that writes
                 self._passed[self._alone] += at - len(writers)
@@ -102,27 +118,24 @@ class Sieve:
             self._aged += min(at, last) + 1
             if at <= last:
                 out.ended = out.ended and at == last
-                for _ in range(last - at):
-                    reader._previous()
-                if self._meet(reader, raw_field(reader, "_PID"), out.lines, telling=bool(spots)):
-                    out.ended = False
+                if self._meet(track, raw_field(reader, "_PID"), out.lines, telling=telling):
                     break
             if out.ended:
                 return out
         else:
             self._sample(out.lines)
-        return out
+        return replace(out, ended=False, lost=track.lost, astray=track.astray)
 
-    def _gather(self, reader: Any) -> tuple[list[bytes], list[bytes], int, bool]:
-        """Messages of the next entries, up to the first of a process that is not known; the pid of each of the first;
-        how many more are told by their heads; was that the end?"""
+    def _gather(self, reader: Any, count: int) -> tuple[list[bytes], list[bytes], int, bool]:
+        """Messages of the next entries, `count` at most; the pid of each of the first; how many there are before the
+        first whose process is not known; was that the end?"""
         step, get, known, head_of = reader._next, reader._get, self._known, self._heads.get
-        messages: list[bytes] = []
+        read: list[bytes] = []
         writers: list[bytes] = []
-        say, by = messages.append, writers.append
-        for n in range(self._chunk if self._wary else ASKED):
+        say, by = read.append, writers.append
+        for n in range(count if self._wary else min(count, ASKED)):
             if not step():
-                return messages, writers, 0, True
+                return read, writers, len(writers), True
             try:
                 message = get("MESSAGE")
             except KeyError:
@@ -134,52 +147,39 @@ class Sieve:
                 try:
                     pid = get("_PID")
                 except KeyError:  # the kernel has none
-                    return messages, writers, 0, False
+                    return read, writers, len(writers), False
                 if pid not in known:
-                    return messages, writers, 0, False
+                    return read, writers, len(writers), False
                 if head == _ACCESS or len(head) > len(_ACCESS):  # a whole one: a short line's would be any line's
                     self._wrote(head, pid)
             by(pid)
         if self._wary:
             self._wary -= 1
-            return messages, writers, 0, False
-        ended = self._rush(reader, messages)
-        return messages, writers, len(messages) - len(writers), ended
+            return read, writers, len(writers), False
+        told, ended = self._rush(reader, read, count)
+        return read, writers, told, ended
 
-    def _rush(self, reader: Any, messages: list[bytes]) -> bool:
-        """The rest of a chunk, up to the first entry whose head tells no process; was that the end? No step of Python's
-        is taken for an entry's reading, which is a sixth of a healthy journal's time."""
-        read = map(itemgetter(1), zip(iter(reader._next, False), map(reader._get, repeat("MESSAGE")), strict=False))
-        for left in range(self._chunk - ASKED, 0, -PIECE):
-            rest: list[bytes] = []
-            count, told = min(left, PIECE), True
-            try:
-                rest.extend(islice(read, count))
-                ended = len(rest) < count
-            except KeyError:  # no message
-                reader._previous()
-                told = ended = False
-            known = self._told(rest)
-            if known < len(rest):
-                for _ in range(len(rest) - known):
-                    reader._previous()
-                del rest[known:]
-                told = ended = False
-            messages += rest
-            if ended:
-                return True
-            if not told:
+    def _rush(self, reader: Any, read: list[bytes], count: int) -> tuple[int, bool]:
+        """The rest of a chunk, or till there is one whose head tells no process; how many there are before it; was that
+        the end?"""
+        for left in range(count - ASKED, 0, -PIECE):
+            rest = messages(reader, min(left, PIECE))
+            told = self._told(rest)
+            read += rest
+            if told < len(rest):
                 self._wary, self._caution = self._caution, min(2 * self._caution or 1, WARY)
-                return False
+                return len(read) - len(rest) + told, False
+            if len(rest) < min(left, PIECE):
+                return len(read), True
         self._caution //= 2
-        return False
+        return len(read), False
 
-    def _told(self, messages: list[bytes]) -> int:
+    def _told(self, read: list[bytes]) -> int:
         """How many there are before the first whose head tells no process."""
         # `_head`, without the call: a twelfth of a healthy journal's time is spent here.
-        if self._heads.keys() >= {m[_HEAD] if b"[2" < m < b"[3" else m[:10] for m in messages}:
-            return len(messages)
-        return next(n for n, message in enumerate(messages) if _head(message) not in self._heads)
+        if self._heads.keys() >= {m[_HEAD] if b"[2" < m < b"[3" else m[:10] for m in read}:
+            return len(read)
+        return next(n for n, message in enumerate(read) if _head(message) not in self._heads)
 
     def _wrote(self, head: bytes, pid: bytes) -> None:
         """A known process did; what others write too tells nothing."""
@@ -218,18 +218,21 @@ class Sieve:
             self._unread = 0
             lines.append(line)
 
-    def _meet(self, reader: Any, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
+    def _meet(self, track: Track, pid: bytes, lines: list[Line], *, telling: bool) -> bool:
         """The entry the reader stands on has a word, or is of a process that is not known. True: ask the gate anew."""
         self._unread += 1
-        line, new = self._line(), self._learn(reader, pid)
+        line, new = self._line(), self._learn(track.reader, pid)
         if line is None:
             return False
         if not telling and not new and line.origin is Origin.PROCESS:
             self._passed[line.unit] += 1
             return False
         if telling and self._gate.begins(line.text.encode("utf-8", "replace")):
-            lines += self._before(reader)
+            lines += self._before(track)
+            if track.lost:  # it will be read again
+                return True
         lines.append(line)
+        track.note()
         self._unread = 0
         if line.origin is not Origin.PROCESS:
             self._forget()
@@ -264,29 +267,31 @@ class Sieve:
             else:
                 self._alone = unit
 
-    def _before(self, reader: Any) -> list[Line]:
-        """The lines of processes that were passed over last: evidence, if what begins here breaks off."""
-        back = 0
-        while back < min(self._unread - 1, 4 * CONTEXT) and reader._previous():
-            back += 1
+    def _before(self, track: Track) -> list[Line]:
+        """The lines of processes that were passed over last: evidence, if what begins here breaks off. None where the
+        way there or back is not certain."""
+        back = min(self._unread - 1, 4 * CONTEXT, track.length)
         found = []
+        if not track.back(back):
+            return []
         for _ in range(back):
             line = self._line()
             if line is not None and line.origin is Origin.PROCESS:
                 found.append(line)
-            reader._next()
+            if not track.forth():
+                return []
         for line in found[-CONTEXT:]:
             self._passed[line.unit] -= 1
         return found[-CONTEXT:]
 
 
-def _entry_at(messages: list[bytes], spot: int) -> int:
+def _entry_at(read: list[bytes], spot: int) -> int:
     """Which of the joined messages holds this place."""
-    for at, message in enumerate(messages):
+    for at, message in enumerate(read):
         spot -= len(message) + 1
         if spot < 0:
             return at
-    return len(messages) - 1
+    return len(read) - 1
 
 
 def _head(message: bytes) -> bytes:
