@@ -75,3 +75,13 @@ def test_the_end_of_a_block_in_a_page_is_no_message():
         "\n".join(["```", "T" + "raceback (most recent call last):", *FRAMES, story.NONE_TYPE, "```", ""]).encode()
     )
     assert crash.root.cause.message == story.NONE_TYPE.split(": ", 1)[1]
+
+
+def test_a_paste_that_lost_its_blanks_has_its_frames():
+    frames = [line.strip().replace('File "', 'File"').replace('", line', '",line') for line in FRAMES]
+    (crash,) = crashes_of(
+        "\n".join(
+            [f"[{story.stamp(12_000)} TP3] Traceback (most recent call last):", *frames[1:], story.NONE_TYPE, ""]
+        ).encode()
+    )
+    assert (crash.root.cause.frame.function, crash.root.rank) == ("_take_draft_hidden", "TP3")

@@ -21,7 +21,7 @@ HEADER = "raceback (most recent call last):"  # the first letter gets lost in pa
 MAX_MESSAGE = 8_000
 
 FRAME = re.compile(
-    r'\s*(?:\|\s+)*File \\?["“](?P<path>[^"“”\\\n][^"”\n]{0,511})["”], '
+    r'\s*(?:\|\s+)*File ?\\?["“](?P<path>[^"“”\\\n][^"”\n]{0,511})["”], ?'
     r"line (?P<line>\d{1,9})(?:,? in ?(?P<function>.*))?$"
 )
 # A frame that lost its head, or was typed down: 'pool.py", line 87, in __init__', 'pool.py, line 87, in alloc'.
