@@ -74,11 +74,13 @@ class Server:
         """`systemctl` of the manager whose unit it is."""
         return self.box.systemctl(*args, check=check)
 
-    def start(self) -> None:
-        """Start and wait until it answers."""
+    def start(self) -> str:
+        """Start and wait until it answers. Gives the invocation that was started: a soak may have ended it since."""
         self.ctl("reset-failed", self.name, check=False)
         self.ctl("start", self.name)
+        invocation = self.state()["InvocationID"]
         wait_for(f"{self.name} to serve", self.serves)
+        return invocation
 
     def stop(self) -> None:
         self.ctl("stop", self.name, check=False)
@@ -108,8 +110,7 @@ class Server:
 
     def crash(self) -> str:
         """Start it, send the request that ends it, wait until the manager has seen the end. Gives the invocation."""
-        self.start()
-        invocation = self.state()["InvocationID"]
+        invocation = self.start()
 
         def failed() -> bool:
             """Or triage was so quick to mend it that nobody saw it fail."""
