@@ -45,12 +45,17 @@ def test_checks_that_failed_keep_the_cursor_no_longer_than_the_server_is_there(e
     assert assembler.idle
 
 
-def test_a_check_that_failed_and_was_not_repeated_keeps_the_cursor_no_longer():
-    """The night in which nobody asks, a machine that lost its power, a container that was replaced."""
+def of_a_failed_check():
     failed = Said('INFO:     10.1.2.3:4711 - "GET /health HTTP/1.1" 503 Service Unavailable', story.MAIN, 12_000)
     assembler = Assembler()
     for line in lines_of([*story.starting(), *story.serving(11_000, 1), failed]):
         assembler.feed(line)
+    return assembler
+
+
+def test_a_check_that_failed_and_was_not_repeated_keeps_the_cursor_no_longer():
+    """The night in which nobody asks, a machine that lost its power, a container that was replaced."""
+    assembler = of_a_failed_check()
     assembler.tick(story.START + 300_000_000)
     assert not assembler.idle
     assembler.tick(story.START + 900_000_000)
@@ -58,10 +63,7 @@ def test_a_check_that_failed_and_was_not_repeated_keeps_the_cursor_no_longer():
 
 
 def test_the_checks_of_the_run_before_are_over():
-    failed = Said('INFO:     10.1.2.3:4711 - "GET /health HTTP/1.1" 503 Service Unavailable', story.MAIN, 12_000)
-    assembler = Assembler()
-    for line in lines_of([*story.starting(), *story.serving(11_000, 1), failed]):
-        assembler.feed(line)
+    assembler = of_a_failed_check()
     assert not assembler.idle
     for line in lines_of([replace(said, ms=said.ms + 20_000, run="beef" * 8) for said in story.starting()]):
         assembler.feed(line)

@@ -55,7 +55,7 @@ THRESHOLD = 1 << 20  # bytes of one field; longer ones are cut by libsystemd
 
 _DISORDER = (
     "entries of this journal have no order that holds both ways (several files, a clock that was set back?): "
-    "all are read one by one from here on, some perhaps twice"
+    "all are read one by one from here on, some perhaps twice or not at all"
 )
 _RUN = ("_SYSTEMD_INVOCATION_ID", "_STREAM_ID", "_LINE_BREAK")  # of what a user's unit writes
 _OTHER = ("_PID", "_HOSTNAME", "_TRANSPORT", "_SYSTEMD_USER_UNIT", *_RUN, *NOTICE_FIELDS)

@@ -268,7 +268,7 @@ class Sieve:
                 self._alone = unit
 
     def _before(self, track: Track) -> list[Line]:
-        """The lines of processes that were passed over last: evidence, if what begins here breaks off. None where the
+        """The lines of processes that were passed over last: evidence, if what begins here breaks off. Empty where the
         way there or back is not certain."""
         back = min(self._unread - 1, 4 * CONTEXT, track.length)
         found = []

@@ -18,7 +18,7 @@ from triage.sources.cursor import sequence
 from triage.sources.entry import raw_field
 
 MANY = 4_096  # entries after which the first ones are forgotten
-WARY = 16_384  # new entries that are read one by one by who was lost
+TRUSTED = 16_384  # new entries that are read one by one by who was lost
 
 
 def messages(reader: Any, count: int) -> list[bytes]:
@@ -88,7 +88,7 @@ class Track:
         """Whether the entry that it stands on came before, as far as that is known."""
         new = self._passed(self.reader._get_cursor()) > 0
         self._new += new
-        if self._new >= WARY:
+        if self._new >= TRUSTED:
             self.lost, self._new = False, 0
         return not new
 
